@@ -43,4 +43,19 @@ BLOCKS = {
         still=("registers.range_start", "registers.range_frames"),
         settings=tuple({"TIERS": tiers} for tiers in range(1, 7)),
     ),
+    "stlt_unit": Block(
+        top="stlt_unit",
+        folders=("stlt_unit",),
+        parts=(
+            "address_generator",
+            "row_match",
+            "counter_update",
+            "random_source",
+            "invalid_page_buffer",
+            "translation_buffer",
+            "insertion_buffer",
+        ),
+        still=(),
+        settings=tuple({"WAYS": ways} for ways in (1, 2, 4, 8)),
+    ),
 }

@@ -36,8 +36,9 @@ pub use radix::Radix;
 pub use registry::*;
 pub use shortcut::{MOST_LINES, QueryResult, Shortcut, Unit};
 pub use stlt::{
-    STLT_ROW_BYTES, ShortcutSpec, Stlt, StltCounter, StltGuardSpec, StltInserted, StltPage,
-    StltRow, StltSpec,
+    STLT_COUNTER_BITS, STLT_FEWEST_ROWS, STLT_MOST_ROWS, STLT_ROW_BYTES, STLT_SIZE_BIT,
+    STLT_SUB_BITS, STLT_VA_BITS, ShortcutSpec, Stlt, StltCounter, StltGuardSpec, StltInserted,
+    StltPage, StltRow, StltSpec,
 };
 pub use walk_cache::{WalkCacheKind, WalkCacheSet, WalkCacheSpec, WalkCaches};
 

@@ -95,7 +95,7 @@ impl Default for StltGuardSpec {
             period: 20_000,
             trial: 1000,
             resize_below_percent: 50,
-            most_rows: MOST_ROWS,
+            most_rows: STLT_MOST_ROWS,
         }
     }
 }
@@ -140,18 +140,22 @@ impl Default for StltSpec {
 /// Size of a row in bytes.
 pub const STLT_ROW_BYTES: u64 = 16;
 /// Minimum rows: the table is page-aligned and at least one page long.
-const FEWEST_ROWS: u64 = 4096 / STLT_ROW_BYTES;
+pub const STLT_FEWEST_ROWS: u64 = 4096 / STLT_ROW_BYTES;
 /// Maximum rows: 1 GB, the kernel's largest block.
-const MOST_ROWS: u64 = 1 << 26;
+pub const STLT_MOST_ROWS: u64 = 1 << 26;
 /// Bits of the integer that a row stores (the sub-integer).
-const SUB_BITS: u32 = 12;
-const SUB_MASK: u64 = (1 << SUB_BITS) - 1;
+pub const STLT_SUB_BITS: u32 = 12;
+const SUB_MASK: u64 = (1 << STLT_SUB_BITS) - 1;
 /// Bits of an address that a row stores.
-const VA_BITS: u32 = 48;
-const VA_MASK: u64 = (1 << VA_BITS) - 1;
-const COUNTER_SHIFT: u32 = 60;
+pub const STLT_VA_BITS: u32 = 48;
+const VA_MASK: u64 = (1 << STLT_VA_BITS) - 1;
+const COUNTER_SHIFT: u32 = STLT_VA_BITS + STLT_SUB_BITS;
+/// Bits of a row's counter.
+pub const STLT_COUNTER_BITS: u32 = u64::BITS - COUNTER_SHIFT;
 /// Largest value of a counter.
-const MOST_COUNTED: u64 = 15;
+const MOST_COUNTED: u64 = (1 << STLT_COUNTER_BITS) - 1;
+/// Lowest bit of a page's size in the entry that a row stores.
+pub const STLT_SIZE_BIT: u32 = 9;
 
 /// Associativity for which the paper gives its latencies (table III, section IV-A).
 const WAYS_OF_LATENCIES: u64 = 4;
@@ -182,12 +186,14 @@ impl StltSpec {
 
     /// Checks that `rows`, the value of `key`, is a valid number of rows.
     pub fn check_rows(key: &str, rows: u64) -> Result<(), Error> {
-        if rows.is_power_of_two() && (FEWEST_ROWS..=MOST_ROWS).contains(&rows) {
+        if rows.is_power_of_two() && (STLT_FEWEST_ROWS..=STLT_MOST_ROWS).contains(&rows) {
             return Ok(());
         }
         Err(Error::key(
             key,
-            format!("is {rows}; expected a power of two from {FEWEST_ROWS} to {MOST_ROWS}"),
+            format!(
+                "is {rows}; expected a power of two from {STLT_FEWEST_ROWS} to {STLT_MOST_ROWS}"
+            ),
         ))
     }
 }
@@ -207,12 +213,15 @@ impl StltPage {
     /// Encodes the page as an x86-64 page-table entry (present, writable, frame). The page size lies
     /// in software bits 9 and 10; in a radix tree the level implies it.
     fn entry(self) -> u64 {
-        self.frame.0 | (self.size.index() as u64) << 9 | u64::from(self.writable) << 1 | 1
+        self.frame.0
+            | (self.size.index() as u64) << STLT_SIZE_BIT
+            | u64::from(self.writable) << 1
+            | 1
     }
     fn of(entry: u64) -> Option<Self> {
         (entry & 1 != 0).then(|| StltPage {
             frame: PhysAddr(entry & !0xfff),
-            size: PageSize::ALL[(entry >> 9 & 3) as usize],
+            size: PageSize::ALL[(entry >> STLT_SIZE_BIT & 3) as usize],
             writable: entry & 2 != 0,
         })
     }
@@ -281,6 +290,15 @@ impl Stlt {
     pub fn used(&self) -> u64 {
         self.used
     }
+    /// The two words of a row, as memory holds them.
+    pub fn row_words(&self, row: u64) -> [u64; 2] {
+        let at = 2 * row as usize;
+        [self.words[at], self.words[at + 1]]
+    }
+    /// A copy of the generator of its random numbers.
+    pub fn random(&self) -> Rng {
+        self.rng.clone()
+    }
     /// True if a row can store this address.
     pub fn holds(va: VirtAddr) -> bool {
         va.0 != 0 && va.0 & !VA_MASK == 0
@@ -288,7 +306,7 @@ impl Stlt {
 
     /// Index of the first row of the set of `integer`, selected by the bits above the sub-integer.
     fn set(&self, integer: u64) -> usize {
-        ((integer >> SUB_BITS) & (self.sets - 1)) as usize * self.ways
+        ((integer >> STLT_SUB_BITS) & (self.sets - 1)) as usize * self.ways
     }
     fn at(&self, row: usize) -> PhysAddr {
         PhysAddr(self.base.0 + STLT_ROW_BYTES * row as u64)
@@ -306,7 +324,7 @@ impl Stlt {
 
     fn matches(&self, row: usize, integer: u64) -> bool {
         let word = self.words[2 * row];
-        word & VA_MASK != 0 && word >> VA_BITS & SUB_MASK == integer & SUB_MASK
+        word & VA_MASK != 0 && word >> STLT_VA_BITS & SUB_MASK == integer & SUB_MASK
     }
     fn counter(&self, row: usize) -> u64 {
         self.words[2 * row] >> COUNTER_SHIFT
@@ -370,7 +388,7 @@ impl Stlt {
             let chosen = self.one_of(set, |t, r| t.counter(r) == least);
             (chosen.unwrap_or(set), StltInserted::Replaced)
         };
-        self.words[2 * row] = (integer & SUB_MASK) << VA_BITS | va.0 & VA_MASK;
+        self.words[2 * row] = (integer & SUB_MASK) << STLT_VA_BITS | va.0 & VA_MASK;
         self.words[2 * row + 1] = page.map_or(0, StltPage::entry);
         (self.at(row), what)
     }

@@ -4,9 +4,13 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use pagewalk_machine::config::Config;
-use pagewalk_mmu::{EngineSpec, RevelatorSpec};
+use pagewalk_mmu::{EngineSpec, INSERTIONS, RevelatorSpec, STB_ENTRIES};
+use pagewalk_os::INVALID_PAGES;
 use pagewalk_structures::{MIX_FACTORS, MIX_SHIFT, MOST_TIERS, NUMBER_BITS, SEED_STEP};
-use pagewalk_tables::PageTableSpec;
+use pagewalk_tables::{
+    PageTableSpec, STLT_COUNTER_BITS, STLT_FEWEST_ROWS, STLT_MOST_ROWS, STLT_ROW_BYTES,
+    STLT_SIZE_BIT, STLT_SUB_BITS, STLT_VA_BITS, StltCounter, StltSpec,
+};
 use pagewalk_units::{LINE_SHIFT, PageSize};
 
 use crate::registers;
@@ -124,6 +128,48 @@ pub fn spec_engine(config: &Config) -> String {
     define("REG_BITS", registers::INDEX_BITS.to_string());
     for (name, number) in registers::NAMED {
         define(&format!("REG_{name}"), number.to_string());
+    }
+    text.push_str("`endif\n");
+    text
+}
+
+/// The generated file of the STLT unit.
+pub fn stlt_unit_path() -> PathBuf {
+    crate::root().join("rtl/generated/stlt_unit.svh")
+}
+
+/// Bits of the random number that chooses one of several rows: as many as the simulator's choice uses.
+const PICK_BITS: u32 = u32::BITS;
+/// Bits of a physical address (STLT, section III-G: base addresses of 36 bits and 4 KB pages).
+const STLT_PA_BITS: u32 = 48;
+
+/// The text of the STLT unit's header.
+pub fn stlt_unit() -> String {
+    let spec = StltSpec::default();
+    let mut text = "// Generated from the simulator's constants (rtl/cosim/src/header.rs).\n\
+         `ifndef STLT_UNIT_SVH\n`define STLT_UNIT_SVH\n"
+        .to_owned();
+    let saturates = u8::from(spec.counter == StltCounter::Saturates);
+    for (name, value) in [
+        ("WAYS", spec.ways.to_string()),
+        ("SATURATES", format!("1'b{saturates}")),
+        ("VA_BITS", STLT_VA_BITS.to_string()),
+        ("PA_BITS", STLT_PA_BITS.to_string()),
+        ("PAGE_BITS", PageSize::K4.shift().to_string()),
+        ("LEVEL_BITS", LEVEL_BITS.to_string()),
+        ("ASID_BITS", u16::BITS.to_string()),
+        ("ROW_BITS", STLT_ROW_BYTES.ilog2().to_string()),
+        ("FEWEST_ROWS_BITS", STLT_FEWEST_ROWS.ilog2().to_string()),
+        ("MOST_ROWS_BITS", STLT_MOST_ROWS.ilog2().to_string()),
+        ("SUB_BITS", STLT_SUB_BITS.to_string()),
+        ("COUNTER_BITS", STLT_COUNTER_BITS.to_string()),
+        ("PICK_BITS", PICK_BITS.to_string()),
+        ("PTE_SIZE_BIT", STLT_SIZE_BIT.to_string()),
+        ("INSERTIONS", INSERTIONS.to_string()),
+        ("IPB_ENTRIES", INVALID_PAGES.to_string()),
+        ("STB_ENTRIES", STB_ENTRIES.to_string()),
+    ] {
+        writeln!(text, "`define STLT_UNIT_{name} {value}").expect("a string grows");
     }
     text.push_str("`endif\n");
     text

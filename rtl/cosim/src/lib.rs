@@ -5,6 +5,8 @@ pub mod check;
 pub mod header;
 pub mod registers;
 pub mod spec_engine;
+pub mod stlt_check;
+pub mod stlt_unit;
 pub mod verilated;
 
 use std::path::{Path, PathBuf};

@@ -1,24 +1,34 @@
 //! The generated headers are those of the simulator's constants and configuration.
 
 use std::fs;
+use std::path::PathBuf;
 
 use pagewalk_rtl::header::{self, SOURCE};
 
-fn text() -> String {
-    header::spec_engine(&pagewalk_rtl::configuration(SOURCE.0, SOURCE.1))
+fn headers() -> [(PathBuf, String); 2] {
+    let engine = header::spec_engine(&pagewalk_rtl::configuration(SOURCE.0, SOURCE.1));
+    [
+        (header::path(), engine),
+        (header::stlt_unit_path(), header::stlt_unit()),
+    ]
 }
 
 #[test]
-fn the_header_of_the_engine_is_current() {
-    let kept = fs::read_to_string(header::path()).expect("the header is in the repository");
-    assert!(
-        kept == text(),
-        "rtl/generated is out of date: cargo test -p pagewalk-rtl --test it write_header -- --ignored"
-    );
+fn the_headers_are_current() {
+    for (path, text) in headers() {
+        let kept = fs::read_to_string(&path).expect("the header is in the repository");
+        assert!(
+            kept == text,
+            "{} is out of date: cargo test -p pagewalk-rtl --test it write_headers -- --ignored",
+            path.display()
+        );
+    }
 }
 
 #[test]
 #[ignore = "writes rtl/generated"]
-fn write_header() {
-    fs::write(header::path(), text()).expect("rtl/generated is writable");
+fn write_headers() {
+    for (path, text) in headers() {
+        fs::write(path, text).expect("rtl/generated is writable");
+    }
 }

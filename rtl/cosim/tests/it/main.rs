@@ -3,3 +3,4 @@
 mod generated;
 mod random;
 mod runs;
+mod stlt;

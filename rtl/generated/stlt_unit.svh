@@ -1,0 +1,21 @@
+// Generated from the simulator's constants (rtl/cosim/src/header.rs).
+`ifndef STLT_UNIT_SVH
+`define STLT_UNIT_SVH
+`define STLT_UNIT_WAYS 4
+`define STLT_UNIT_SATURATES 1'b0
+`define STLT_UNIT_VA_BITS 48
+`define STLT_UNIT_PA_BITS 48
+`define STLT_UNIT_PAGE_BITS 12
+`define STLT_UNIT_LEVEL_BITS 9
+`define STLT_UNIT_ASID_BITS 16
+`define STLT_UNIT_ROW_BITS 4
+`define STLT_UNIT_FEWEST_ROWS_BITS 8
+`define STLT_UNIT_MOST_ROWS_BITS 26
+`define STLT_UNIT_SUB_BITS 12
+`define STLT_UNIT_COUNTER_BITS 4
+`define STLT_UNIT_PICK_BITS 32
+`define STLT_UNIT_PTE_SIZE_BIT 9
+`define STLT_UNIT_INSERTIONS 8
+`define STLT_UNIT_IPB_ENTRIES 32
+`define STLT_UNIT_STB_ENTRIES 32
+`endif

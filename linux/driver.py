@@ -122,6 +122,17 @@ def taps(text: str) -> list[tuple[bool, str]]:
     return [(word == "ok", name) for word, name in found]
 
 
+def passed(text: str, name: str, least: int) -> list[str]:
+    """The tests that passed on a console. Fails if one did not, or if there are too few."""
+    check_log(text, name)
+    results = taps(text)
+    failed = [test for good, test in results if not good]
+    if failed or len(results) < least:
+        why = ", ".join(failed) or f"{len(results)} tests ran, expected at least {least}"
+        raise Failure(f"failed in {name}: {why} (see {cache() / name}.console)")
+    return [test for _, test in results]
+
+
 # The RAM disk takes all of its pages at once, so that swapping changes no count of free pages.
 PREPARE = (
     "dd if=/dev/zero of=/dev/ram0 bs=1M count=32 2>/dev/null\n"
@@ -190,20 +201,13 @@ def test(name: str = "um", result: str = "tests") -> None:
     text = boot(
         image, True, script, {"bin/hash_placement": tests}, f"{name}-test", append="page_poison=1"
     )
-    check_log(text, f"{name}-test")
-    results = taps(text)
-    for good, test_name in results:
+    for good, test_name in taps(text):
         say(f"{'ok' if good else 'NOT OK'}  {test_name}")
-    failed = [test_name for good, test_name in results if not good]
-    if failed or len(results) < 17:
-        raise Failure(
-            f"{len(failed)} of {len(results)} tests failed (see {cache()}/{name}-test.console)"
-        )
+    names = passed(text, f"{name}-test", 17)
     pressed = stress(image, True, f"{name}-stress", 15)
     say("ok  memory stressors: no warning in the log, no lost page")
-    passed = [test_name for _, test_name in results]
-    keep(result, {**provenance(kind), "tests": passed, "stress": pressed})
-    say(f"{len(results)} passed, 0 failed")
+    keep(result, {**provenance(kind), "tests": names, "stress": pressed})
+    say(f"{len(names)} passed, 0 failed")
 
 
 def kasan() -> None:
@@ -384,15 +388,8 @@ def selftests_in_qemu() -> None:
     say(f"selftests run under {'KVM' if kvm else 'TCG: KVM does not open, or its guest fails'}")
     more = {"bin/hash_placement": selftest()}
     text = boot(image, False, "hash_placement\n", more, "x86-test", memory=1024, kvm=kvm)
-    check_log(text, "x86-test")
-    results = taps(text)
-    failed = [name for good, name in results if not good]
-    if failed or len(results) < 11:
-        raise Failure(
-            f"in QEMU failed: {', '.join(failed) or 'all'} (see {cache()}/x86-test.console)"
-        )
     how = {"accelerator": "kvm" if kvm else "tcg"}
-    keep("tests-x86", {**provenance(kind), **how, "tests": [name for _, name in results]})
+    keep("tests-x86", {**provenance(kind), **how, "tests": passed(text, "x86-test", 11)})
 
 
 CPUS = 2
@@ -408,16 +405,11 @@ def smp() -> None:
     script = PREPARE + "echo PROCESSORS $(nproc)\nhash_placement\n"
     name = "x86-smp-test"
     text = boot(image, False, script, more, name, memory=1024, seconds=1800, cpus=CPUS)
-    check_log(text, name)
+    names = passed(text, name, 12)
     if not re.search(rf"^PROCESSORS {CPUS}$", text, re.MULTILINE):
         raise Failure(f"the guest has not {CPUS} processors (see {cache() / name}.console)")
-    results = taps(text)
-    failed = [test for good, test in results if not good]
-    if failed or len(results) < 12:
-        raise Failure(f"failed: {', '.join(failed) or 'all'} (see {cache() / name}.console)")
     pressed = stress(image, False, "x86-smp-stress", 30, CPUS)
     how = {"accelerator": "tcg, a thread for each processor", "processors": CPUS}
-    names = [test for _, test in results]
     keep("tests-smp", {**provenance(kind), **how, "tests": names, "stress": pressed})
 
 

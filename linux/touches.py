@@ -16,15 +16,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kernels import Failure
+
 Json = dict[str, Any]
 HUGE = 2 << 20
 
 Page = tuple[int, int, bool]
 """First page number, number of 4 KB pages, and true for a 2 MB page."""
-
-
-class Failure(Exception):
-    """One sentence for the user."""
 
 
 def ranges(pages: Iterable[Page]) -> Iterator[Page]:

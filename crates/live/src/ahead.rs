@@ -159,32 +159,26 @@ impl Reader {
         thread: usize,
         unseen: &mut Unseen,
     ) -> Result<bool, Error> {
-        let begun = self.begun.remove(&thread);
-        let (mut batch, since) = begun.map_or_else(
-            || (self.pool.pop().unwrap_or_default(), None),
-            |(batch, since)| (batch, Some(since)),
-        );
-        if since.is_none() {
+        let (mut batch, since) = self.begun.remove(&thread).unwrap_or_else(|| {
+            let mut batch = self.pool.pop().unwrap_or_default();
             batch.clear();
-        }
+            (batch, Instant::now())
+        });
+        let was_blocked = self.blocked.contains(&thread);
         let end = live.fill_on(thread as ThreadId, &mut batch)?;
-        let nothing = end == End::Empty || end == End::Blocked && self.blocked.contains(&thread);
+        let nothing = end == End::Empty || end == End::Blocked && was_blocked;
         if nothing && batch.ops.is_empty() {
             self.pool.push(batch);
             return Ok(false);
         }
-        let was_blocked = self.blocked.contains(&thread);
         if end == End::Blocked {
             self.blocked.insert(thread);
         } else {
             self.blocked.remove(&thread);
         }
-        if end == End::Empty && !was_blocked {
-            let since = since.unwrap_or_else(Instant::now);
-            if since.elapsed() < PATIENCE {
-                self.begun.insert(thread, (batch, since));
-                return Ok(false);
-            }
+        if end == End::Empty && !was_blocked && since.elapsed() < PATIENCE {
+            self.begun.insert(thread, (batch, since));
+            return Ok(false);
         }
         let change = matches!(end, End::Event { ticket: 1.., .. });
         unseen.push((thread, batch, end));

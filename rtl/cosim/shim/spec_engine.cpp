@@ -1,12 +1,5 @@
-// The functions by which Rust drives the speculation engine (src/spec_engine.rs has the same structures).
+// The ports of the speculation engine (src/spec_engine.rs has the same structures).
 #include <cstdint>
-#include <memory>
-
-#include "Model.h"
-#include "verilated.h"
-#if VM_TRACE
-#include "verilated_vcd_c.h"
-#endif
 
 struct Inputs {
     uint64_t reg_value;
@@ -39,85 +32,37 @@ struct Outputs {
     uint8_t probe_valid;
 };
 
-// A context must know of waveforms before its model is made.
-static VerilatedContext *prepared(VerilatedContext &context) {
-#if VM_TRACE
-    context.traceEverOn(true);
-#endif
-    return &context;
+#include "block.h"
+
+static void set(Model &m, const Inputs &in) {
+    m.rst = in.rst;
+    m.reg_valid = in.reg_valid;
+    m.reg_index = in.reg_index;
+    m.reg_value = in.reg_value;
+    m.req_valid = in.req_valid;
+    m.req_asid = in.req_asid;
+    m.req_line = in.req_line;
+    m.req_merges = in.req_merges;
+    m.probe_delay = in.probe_delay;
+    m.guess_ready = in.guess_ready;
 }
 
-struct Engine {
-    VerilatedContext context;
-    Model model{prepared(context)};
-    uint64_t time = 0;
-#if VM_TRACE
-    std::unique_ptr<VerilatedVcdC> trace;
-#endif
-    void dump() {
-#if VM_TRACE
-        // Half a cycle of 1 ns.
-        if (trace) trace->dump(time * 500);
-#endif
-        time++;
-    }
-};
-
-extern "C" Engine *spec_engine_new() { return new Engine; }
-
-extern "C" void spec_engine_free(Engine *engine) {
-#if VM_TRACE
-    if (engine->trace) engine->trace->close();
-#endif
-    engine->model.final();
-    delete engine;
+static void get(const Model &m, Outputs &out) {
+    out.reg_ready = m.reg_ready;
+    out.req_ready = m.req_ready;
+    out.guess_valid = m.guess_valid;
+    out.guess_line = m.guess_line;
+    out.guess_entry = m.guess_entry;
+    out.data_withheld = m.event_data_withheld;
+    out.table_withheld = m.event_table_withheld;
+    out.entry = m.event_entry;
+    out.tier = m.event_tier;
+    out.guess = m.event_guess;
+    out.repeated = m.event_repeated;
+    out.delayed = m.event_delayed;
 }
 
-// Begins a waveform, or ends it (`path` is null).
-extern "C" void spec_engine_trace(Engine *engine, const char *path) {
-#if VM_TRACE
-    if (engine->trace) engine->trace->close();
-    engine->trace.reset();
-    if (path) {
-        engine->trace = std::make_unique<VerilatedVcdC>();
-        engine->model.trace(engine->trace.get(), 99);
-        engine->trace->open(path);
-        engine->time = 0;
-    }
-#endif
-}
-
-// One cycle: outputs with these inputs, then the clock's edge.
-extern "C" void spec_engine_step(Engine *engine, const Inputs *in, Outputs *out) {
-    Model &m = engine->model;
-    m.clk = 0;
-    m.rst = in->rst;
-    m.reg_valid = in->reg_valid;
-    m.reg_index = in->reg_index;
-    m.reg_value = in->reg_value;
-    m.req_valid = in->req_valid;
-    m.req_asid = in->req_asid;
-    m.req_line = in->req_line;
-    m.req_merges = in->req_merges;
-    m.probe_delay = in->probe_delay;
-    m.guess_ready = in->guess_ready;
-    m.eval();
-    engine->dump();
-    out->reg_ready = m.reg_ready;
-    out->req_ready = m.req_ready;
-    out->guess_valid = m.guess_valid;
-    out->guess_line = m.guess_line;
-    out->guess_entry = m.guess_entry;
-    out->data_withheld = m.event_data_withheld;
-    out->table_withheld = m.event_table_withheld;
-    out->entry = m.event_entry;
-    out->tier = m.event_tier;
-    out->guess = m.event_guess;
-    out->repeated = m.event_repeated;
-    out->delayed = m.event_delayed;
-    m.clk = 1;
-    m.eval();
-    engine->dump();
-    out->probe_valid = m.probe_valid;
-    out->probe_line = m.probe_line;
+static void get_after(const Model &m, Outputs &out) {
+    out.probe_valid = m.probe_valid;
+    out.probe_line = m.probe_line;
 }

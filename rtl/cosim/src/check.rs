@@ -178,7 +178,7 @@ impl Checked {
         Checked {
             spec,
             model: spec.build(frequency_ghz),
-            hardware: SpecEngine::new(&options.variant),
+            hardware: SpecEngine::of(&options.variant),
             options,
             pending: VecDeque::new(),
             expected: VecDeque::new(),

@@ -1,11 +1,8 @@
 //! The speculation engine of `rtl/spec_engine`, one cycle at a time.
 
-use std::ffi::{CString, c_char, c_void};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::ptr;
+use std::path::PathBuf;
 
-use crate::verilated::{Block, sources};
+use crate::verilated::{Block, Model, sources};
 
 /// Inputs of a cycle.
 #[derive(Clone, Copy, Default, Debug)]
@@ -67,14 +64,6 @@ pub struct Outputs {
     pub probe_valid: bool,
 }
 
-/// Functions of the library.
-#[derive(Clone, Copy)]
-struct Functions {
-    free: unsafe extern "C" fn(*mut c_void),
-    trace: unsafe extern "C" fn(*mut c_void, *const c_char),
-    step: unsafe extern "C" fn(*mut c_void, *const Inputs, *mut Outputs),
-}
-
 /// The block that is compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Variant {
@@ -102,89 +91,20 @@ impl Variant {
     }
 }
 
-/// A model of the engine, after its reset.
-pub struct SpecEngine {
-    functions: Functions,
-    model: *mut c_void,
-    /// Outputs of the last cycle.
-    pub outputs: Outputs,
-    /// Cycles since the reset.
-    pub cycle: u64,
-}
+/// A model of the engine.
+pub type SpecEngine = Model<Inputs, Outputs>;
 
-// SAFETY: the model belongs to this value alone, and has no state of a thread.
-unsafe impl Send for SpecEngine {}
-// SAFETY: every method that reaches the model takes `&mut self`.
-unsafe impl Sync for SpecEngine {}
-
-impl SpecEngine {
-    /// Compiles the block if need be, and resets a model of it.
+impl Model<Inputs, Outputs> {
+    /// A model of this variant, after its reset.
     ///
     /// # Panics
     /// Verilator or the compiler fails.
-    pub fn new(variant: &Variant) -> Self {
-        let library = variant.block().load();
-        // SAFETY: the shim defines these functions with these signatures.
-        let (make, functions) = unsafe {
-            let make: unsafe extern "C" fn() -> *mut c_void =
-                std::mem::transmute(library.symbol(c"spec_engine_new"));
-            let functions = Functions {
-                free: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(
-                    library.symbol(c"spec_engine_free"),
-                ),
-                trace: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut c_void, *const c_char),
-                >(library.symbol(c"spec_engine_trace")),
-                step: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut c_void, *const Inputs, *mut Outputs),
-                >(library.symbol(c"spec_engine_step")),
-            };
-            (make, functions)
-        };
-        // SAFETY: it takes nothing.
-        let model = unsafe { make() };
-        let mut engine = SpecEngine {
-            functions,
-            model,
-            outputs: Outputs::default(),
-            cycle: 0,
-        };
+    pub fn of(variant: &Variant) -> Self {
         let reset = Inputs {
             rst: true,
             ..Inputs::default()
         };
-        for _ in 0..2 {
-            engine.step(&reset);
-        }
-        engine.cycle = 0;
-        engine
-    }
-
-    /// One cycle.
-    pub fn step(&mut self, inputs: &Inputs) -> Outputs {
-        // SAFETY: the model lives until `drop`, and both structures are the shim's.
-        unsafe { (self.functions.step)(self.model, inputs, &mut self.outputs) };
-        self.cycle += 1;
-        self.outputs
-    }
-
-    /// Begins a waveform in this file, or ends it. Only a variant with `trace` writes one.
-    ///
-    /// # Panics
-    /// The path has a zero byte.
-    pub fn trace(&mut self, path: Option<&Path>) {
-        let path = path.map(|p| CString::new(p.as_os_str().as_bytes()).expect("no zero byte"));
-        let path = path.as_ref().map_or(ptr::null(), |p| p.as_ptr());
-        // SAFETY: the model lives until `drop`; the path is null or ends with a zero.
-        unsafe { (self.functions.trace)(self.model, path) };
-    }
-}
-
-impl Drop for SpecEngine {
-    fn drop(&mut self) {
-        // SAFETY: the model was made by the library, and nothing uses it after this.
-        unsafe { (self.functions.free)(self.model) };
+        // SAFETY: shim/spec_engine.cpp has the same structures.
+        unsafe { Model::start(&variant.block(), &reset) }
     }
 }

@@ -168,7 +168,7 @@ impl Harness {
         // A multiple of the table's size.
         let base = (random.random_range(1..16) * rows * STLT_ROW_BYTES) & ((1 << 46) - 1);
         let mut harness = Harness {
-            hardware: StltUnit::new(u64::from(spec.ways), saturates, trace),
+            hardware: StltUnit::with_ways(u64::from(spec.ways), saturates, trace),
             model: Stlt::new(&spec, rows, PhysAddr(base), seed, "table"),
             spec,
             base,

@@ -1,11 +1,6 @@
 //! The STLT unit of `rtl/stlt_unit`, one cycle at a time.
 
-use std::ffi::{CString, c_char, c_void};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::ptr;
-
-use crate::verilated::{Block, sources};
+use crate::verilated::{Block, Model, sources};
 
 /// Inputs of a cycle. The module's ports have the same names.
 #[derive(Clone, Copy, Default, Debug)]
@@ -83,28 +78,15 @@ pub struct Outputs {
     pub invalid: bool,
 }
 
-/// Functions of the library.
-#[derive(Clone, Copy)]
-struct Functions {
-    free: unsafe extern "C" fn(*mut c_void),
-    trace: unsafe extern "C" fn(*mut c_void, *const c_char),
-    step: unsafe extern "C" fn(*mut c_void, *const Inputs, *mut Outputs),
-}
+/// A model of the unit. Random numbers come from its inputs.
+pub type StltUnit = Model<Inputs, Outputs>;
 
-/// A model of the unit, after its reset. Random numbers come from its inputs.
-pub struct StltUnit {
-    functions: Functions,
-    model: *mut c_void,
-    /// Cycles since the reset.
-    pub cycle: u64,
-}
-
-impl StltUnit {
-    /// Compiles the block if need be, and resets a model of it.
+impl Model<Inputs, Outputs> {
+    /// A model with these parameters, after its reset.
     ///
     /// # Panics
     /// Verilator or the compiler fails.
-    pub fn new(ways: u64, saturates: bool, trace: bool) -> Self {
+    pub fn with_ways(ways: u64, saturates: bool, trace: bool) -> Self {
         let block = Block {
             top: "stlt_unit",
             sources: sources(&["stlt_unit"]),
@@ -116,67 +98,11 @@ impl StltUnit {
             ],
             trace,
         };
-        let library = block.load();
-        // SAFETY: the shim defines these functions with these signatures.
-        let (make, functions) = unsafe {
-            let make: unsafe extern "C" fn() -> *mut c_void =
-                std::mem::transmute(library.symbol(c"stlt_unit_new"));
-            let functions = Functions {
-                free: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(
-                    library.symbol(c"stlt_unit_free"),
-                ),
-                trace: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut c_void, *const c_char),
-                >(library.symbol(c"stlt_unit_trace")),
-                step: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut c_void, *const Inputs, *mut Outputs),
-                >(library.symbol(c"stlt_unit_step")),
-            };
-            (make, functions)
+        let reset = Inputs {
+            rst: true,
+            ..Inputs::default()
         };
-        // SAFETY: it takes nothing.
-        let model = unsafe { make() };
-        let mut unit = StltUnit {
-            functions,
-            model,
-            cycle: 0,
-        };
-        for _ in 0..2 {
-            unit.step(&Inputs {
-                rst: true,
-                ..Inputs::default()
-            });
-        }
-        unit.cycle = 0;
-        unit
-    }
-
-    /// One cycle.
-    pub fn step(&mut self, inputs: &Inputs) -> Outputs {
-        let mut outputs = Outputs::default();
-        // SAFETY: the model lives until `drop`, and both structures are the shim's.
-        unsafe { (self.functions.step)(self.model, inputs, &raw mut outputs) };
-        self.cycle += 1;
-        outputs
-    }
-
-    /// Begins a waveform in this file, or ends it. Only a model with `trace` writes one.
-    ///
-    /// # Panics
-    /// The path has a zero byte.
-    pub fn trace(&mut self, path: Option<&Path>) {
-        let path = path.map(|p| CString::new(p.as_os_str().as_bytes()).expect("no zero byte"));
-        let path = path.as_ref().map_or(ptr::null(), |p| p.as_ptr());
-        // SAFETY: the model lives until `drop`; the path is null or ends with a zero.
-        unsafe { (self.functions.trace)(self.model, path) };
-    }
-}
-
-impl Drop for StltUnit {
-    fn drop(&mut self) {
-        // SAFETY: the model was made by the library, and nothing uses it after this.
-        unsafe { (self.functions.free)(self.model) };
+        // SAFETY: shim/stlt_unit.cpp has the same structures.
+        unsafe { Model::start(&block, &reset) }
     }
 }

@@ -2,12 +2,13 @@
 //! a source, a parameter or the tool changes.
 
 use std::collections::hash_map::DefaultHasher;
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr;
 use std::sync::Mutex;
 
 /// A block to compile.
@@ -17,7 +18,7 @@ pub struct Block {
     pub top: &'static str,
     /// Its sources.
     pub sources: Vec<PathBuf>,
-    /// The functions that Rust calls, in C++.
+    /// Its ports, in C++; block.h beside it has the functions that Rust calls.
     pub shim: PathBuf,
     /// Parameters of the top module that differ from the header's.
     pub parameters: Vec<(&'static str, u64)>,
@@ -84,7 +85,9 @@ impl Block {
         let headers = generated.flatten().flatten().map(|entry| entry.path());
         let mut headers: Vec<_> = headers.collect();
         headers.sort();
-        for path in self.sources.iter().chain([&self.shim]).chain(&headers) {
+        let shared = self.shim.with_file_name("block.h");
+        let shim = [&self.shim, &shared];
+        for path in self.sources.iter().chain(shim).chain(&headers) {
             let text = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             text.hash(&mut hasher);
         }
@@ -153,10 +156,7 @@ impl Block {
     }
 
     /// Compiles the block if need be, and loads it.
-    ///
-    /// # Panics
-    /// A tool is missing or fails.
-    pub fn load(&self) -> Library {
+    fn load(&self) -> Library {
         // Tests of one process wait for each other instead of compiling the same block twice.
         static COMPILING: Mutex<()> = Mutex::new(());
         let path = {
@@ -172,19 +172,100 @@ impl Block {
 }
 
 /// A loaded block. It stays loaded until the process ends.
-pub struct Library {
+struct Library {
     handle: *mut c_void,
 }
 
 impl Library {
     /// Address of a function.
-    ///
-    /// # Panics
-    /// The library has none of that name.
-    pub fn symbol(&self, name: &CStr) -> *mut c_void {
+    fn symbol(&self, name: &CStr) -> *mut c_void {
         // SAFETY: the handle is that of a loaded library, and the name ends with a zero.
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
         assert!(!address.is_null(), "the library has no {name:?}");
         address
+    }
+}
+
+type New = unsafe extern "C" fn() -> *mut c_void;
+type Free = unsafe extern "C" fn(*mut c_void);
+type Trace = unsafe extern "C" fn(*mut c_void, *const c_char);
+type Step<I, O> = unsafe extern "C" fn(*mut c_void, *const I, *mut O);
+
+/// A model of a block. `I` and `O` are the structures of its shim.
+pub struct Model<I, O> {
+    free: Free,
+    trace: Trace,
+    step: Step<I, O>,
+    model: *mut c_void,
+    /// Outputs of the last cycle.
+    pub outputs: O,
+    /// Cycles since the reset.
+    pub cycle: u64,
+}
+
+// SAFETY: the model belongs to this value alone, and has no state of a thread.
+unsafe impl<I, O: Send> Send for Model<I, O> {}
+// SAFETY: every method that reaches the model takes `&mut self`.
+unsafe impl<I, O: Sync> Sync for Model<I, O> {}
+
+impl<I, O: Copy + Default> Model<I, O> {
+    /// Compiles the block if need be, and resets a model of it with these inputs.
+    ///
+    /// # Panics
+    /// Verilator or the compiler fails.
+    ///
+    /// # Safety
+    /// The shim's `Inputs` and `Outputs` have the layout of `I` and `O`.
+    pub unsafe fn start(block: &Block, reset: &I) -> Self {
+        let library = block.load();
+        // SAFETY: shim/block.h defines these functions with these signatures.
+        let (new, free, trace, step) = unsafe {
+            (
+                std::mem::transmute::<*mut c_void, New>(library.symbol(c"block_new")),
+                std::mem::transmute::<*mut c_void, Free>(library.symbol(c"block_free")),
+                std::mem::transmute::<*mut c_void, Trace>(library.symbol(c"block_trace")),
+                std::mem::transmute::<*mut c_void, Step<I, O>>(library.symbol(c"block_step")),
+            )
+        };
+        let mut model = Model {
+            free,
+            trace,
+            step,
+            // SAFETY: it takes nothing.
+            model: unsafe { new() },
+            outputs: O::default(),
+            cycle: 0,
+        };
+        for _ in 0..2 {
+            model.step(reset);
+        }
+        model.cycle = 0;
+        model
+    }
+
+    /// One cycle.
+    pub fn step(&mut self, inputs: &I) -> O {
+        // SAFETY: the model lives until `drop`, and both structures are the shim's (`start`).
+        unsafe { (self.step)(self.model, inputs, &raw mut self.outputs) };
+        self.cycle += 1;
+        self.outputs
+    }
+
+    /// Begins a waveform in this file, or ends it. Only a block with `trace` writes one.
+    ///
+    /// # Panics
+    /// The path has a zero byte.
+    pub fn trace(&mut self, path: Option<&Path>) {
+        let path = path.map(|p| CString::new(p.as_os_str().as_bytes()).expect("no zero byte"));
+        let path = path.as_ref().map_or(ptr::null(), |p| p.as_ptr());
+        // SAFETY: the model lives until `drop`; the path is null or ends with a zero.
+        unsafe { (self.trace)(self.model, path) };
+    }
+}
+
+impl<I, O> Drop for Model<I, O> {
+    fn drop(&mut self) {
+        // SAFETY: the model was made by the library, and nothing uses it after this.
+        unsafe { (self.free)(self.model) };
     }
 }

@@ -124,10 +124,9 @@ impl Core {
     /// Counters of wrong paths; `None` if there can be none.
     pub(super) fn wrong_path_stats(&self) -> Option<WrongPathStats> {
         let resting = self.automatic.as_ref().map(|a| a.resting.as_ref());
-        match (&self.wrong, resting) {
-            (Some(w), _) | (None, Some(Some(w))) => Some(w.stats),
-            (None, Some(None)) => Some(WrongPathStats::default()),
-            (None, None) => None,
+        match self.wrong.as_ref().or(resting.flatten()) {
+            Some(w) => Some(w.stats),
+            None => resting.map(|_| WrongPathStats::default()),
         }
     }
 

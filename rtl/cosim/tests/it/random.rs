@@ -152,7 +152,7 @@ fn compare(tiers: usize, rounds: u64, requests: u64) {
         tiers: Some(tiers as u64),
         ..Variant::default()
     };
-    let mut engine = SpecEngine::new(&variant);
+    let mut engine = SpecEngine::of(&variant);
     let (mut guessed, mut repeated, mut delayed) = (0, 0, 0);
     let (mut judged, mut guesses) = (VecDeque::new(), VecDeque::new());
     // The registers of a round are written while candidates of the round before are on their way. In the

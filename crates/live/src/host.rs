@@ -306,7 +306,8 @@ impl Host {
                 command.args([option, value]);
             }
         }
-        let count = if options.count { "on" } else { "off" };
+        let [count, roi] =
+            [options.count, options.ordered_marks].map(|set| if set { "on" } else { "off" });
         let records = records.to_string();
         let clock = match options.simulated_clock {
             true => date_of_start()?.to_string(),
@@ -320,6 +321,7 @@ impl Host {
                 ("plugin", plugin.as_os_str()),
                 ("records", OsStr::new(&records)),
                 ("count", OsStr::new(count)),
+                ("roi", OsStr::new(roi)),
                 ("cpu", OsStr::new(&cpu)),
                 ("base", OsStr::new(base)),
                 ("clock", OsStr::new(&clock)),

@@ -25,6 +25,8 @@ pub struct LiveOptions {
     pub stdio: [Option<File>; 3],
     /// The program's clocks show the simulated time.
     pub simulated_clock: bool,
+    /// Each mark of the region of interest is an event that all other threads of the program meet.
+    pub ordered_marks: bool,
     /// QEMU also counts instructions itself; see `Live::counted`.
     pub count: bool,
 }

@@ -97,12 +97,16 @@ impl Live {
                         _ => break next_word.copied(),
                     }
                 };
-                let mut query = None;
+                let (mut query, mut mark) = (None, 0);
                 let next = match next_word {
                     Some(w) if record::tag(w) == record::BLOCK => {
                         let next = (w & 0xffff_ffff) as usize;
                         process.learn(next, &mut self.decoded)?;
                         Some(next)
+                    }
+                    Some(w) if record::tag(w) == record::MARK => {
+                        mark = process.ticket_base.wrapping_add(record::payload(w));
+                        None
                     }
                     Some(_) if is_of_program(t.words[to]) => {
                         query = shortcut_query(&t.words[to..])?;
@@ -125,10 +129,11 @@ impl Live {
                     records: &t.words[from..to],
                     next: next.map(|n| (process.addresses[n], &process.blocks[n])),
                     met: &mut t.met_within,
+                    mark,
                     registers: &mut t.registers,
                     queue: &mut t.queue,
                 };
-                t.at = to;
+                t.at = to + usize::from(mark > 0);
                 if let Some(query) = query {
                     t.at += 1 + record::QUERY_WORDS;
                     sink.query(execution, query)?;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use pagewalk_stream::{BATCH_OPS, End, Error, InstructionCounts, Op, ShortcutQuery};
+use pagewalk_stream::{BATCH_OPS, End, Error, Event, InstructionCounts, Op, ShortcutQuery};
 use pagewalk_trace::Known;
 use pagewalk_trace::x86::{Piece, Registers};
 
@@ -19,6 +19,8 @@ pub(crate) struct Execution<'a> {
     /// Changes by other threads that were met within the block: the instruction whose access is after the change, and
     /// the ticket.
     pub met: &'a mut Vec<(u16, u64)>,
+    /// Ticket of the mark that ends the block; 0: other threads do not meet it.
+    pub mark: u64,
     /// The thread's registers.
     pub registers: &'a mut Registers,
     /// Pieces that the thread returns before it continues.
@@ -82,7 +84,17 @@ impl Sink for Batches<'_> {
             .expand(execution.records, next, execution.registers, out);
         if !known.block.markers.is_empty() || !met.is_empty() {
             let ops = out.split_off(start);
-            execution.queue.extend(known.block.cut(ops, met));
+            let mut pieces = known.block.cut(ops, met);
+            for piece in &mut pieces {
+                if let Piece::End(End::Event {
+                    event: Event::RoiBegin | Event::RoiEnd,
+                    ticket,
+                }) = piece
+                {
+                    *ticket = execution.mark;
+                }
+            }
+            execution.queue.extend(pieces);
             return Ok(true);
         }
         if out.len() > BATCH_OPS {

@@ -266,20 +266,23 @@ impl Installation {
         Ok(Box::new(move || installation.open(&source, seed)))
     }
 
-    /// As [`Installation::open`]. A live program sees the pools of huge pages of `design`.
+    /// As [`Installation::open`], for the run `spec`. A live program sees the pools of huge pages of `design`.
     fn open_for(
         &self,
         design: &Design,
         source: &SourceSpec,
-        seed: u64,
+        spec: &RunSpec,
     ) -> Result<Box<dyn Program>, Error> {
         match source {
             SourceSpec::Program { argv, cpu, clock } => {
                 let pools = design.config.os.hugetlb;
                 let pages = [pools.pages_2mb, pools.pages_1gb];
-                pagewalk_live::launch(self.live_options(argv, cpu.as_deref(), *clock, pages))
+                pagewalk_live::launch(LiveOptions {
+                    ordered_marks: spec.options.limits.roi,
+                    ..self.live_options(argv, cpu.as_deref(), *clock, pages)
+                })
             }
-            _ => self.open(source, seed),
+            _ => self.open(source, spec.options.seed),
         }
     }
 
@@ -584,7 +587,7 @@ impl Installation {
             let asks = share.iter().any(|&d| designs[d].has_shortcut());
             let querying = asks.then(|| with_queries(source)).flatten();
             let source = querying.as_ref().unwrap_or(source);
-            let program = self.open_for(first, source, spec.options.seed)?;
+            let program = self.open_for(first, source, spec)?;
             says_requests(&program.facts(), spec)?;
             streams.push(Stream {
                 program,

@@ -20,6 +20,7 @@ mod hugetlb;
 mod kernel_files;
 mod late;
 mod maps;
+mod marks;
 mod numa;
 mod prefetch;
 mod process;

@@ -442,15 +442,25 @@ pub fn take_ticket(vcpu: usize) -> u64 {
     let ticket = segment().header().tickets.fetch_add(1, SeqCst) + 1;
     // SAFETY: called on the thread of this virtual CPU.
     unsafe { producer(vcpu) }.met(ticket);
-    for (i, other) in ALL[..HIGHEST.load(Relaxed)].iter().enumerate() {
-        if i != vcpu && other.alive.load(Acquire) {
-            // SAFETY: alive, so initialised; other threads may call `poke`.
-            if let Some(p) = unsafe { &*other.producer.get() } {
-                p.poke();
-            }
+    for other in others(vcpu) {
+        // SAFETY: alive, so initialised; other threads may call `poke`.
+        if let Some(p) = unsafe { &*other.producer.get() } {
+            p.poke();
         }
     }
     ticket
+}
+
+/// The living virtual CPUs but this one.
+fn others(vcpu: usize) -> impl Iterator<Item = &'static Vcpu> {
+    let all = ALL[..HIGHEST.load(Relaxed)].iter().enumerate();
+    all.filter(move |(i, other)| *i != vcpu && other.alive.load(Acquire))
+        .map(|(_, other)| other)
+}
+
+/// True if the process has no other thread.
+pub fn is_alone(vcpu: usize) -> bool {
+    others(vcpu).next().is_none()
 }
 
 /// Serialises changes of the address space, so that they happen in ticket order.
@@ -459,6 +469,18 @@ pub fn lock() {
     while word.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
         futex_wait(word, 1, Duration::from_millis(5));
     }
+}
+
+/// As [`lock`], if that takes less than a second. Returns true then.
+pub fn lock_soon() -> bool {
+    let word = &segment().header().lock;
+    for _ in 0..200 {
+        if word.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+            return true;
+        }
+        futex_wait(word, 1, Duration::from_millis(5));
+    }
+    false
 }
 
 /// See [`lock`].

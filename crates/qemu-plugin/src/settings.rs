@@ -21,6 +21,8 @@ pub struct Settings {
     pub cpu: String,
     /// Date of the program's start, in seconds since 1970, if its clocks show the simulated time.
     pub clock: Option<u64>,
+    /// Other threads meet the marks of the region of interest.
+    pub roi: bool,
     /// Base that QEMU adds to the guest's addresses; empty: QEMU's default.
     pub base: String,
 }
@@ -41,6 +43,7 @@ impl Settings {
                 code_bytes: 1 << 30,
             },
             count: false,
+            roi: false,
             cpu: String::new(),
             base: String::new(),
             clock: None,
@@ -64,6 +67,7 @@ impl Settings {
                 b"plugin" => s.plugin = value.into(),
                 b"records" => s.geometry.records = number()?,
                 b"count" => s.count = value == "on",
+                b"roi" => s.roi = value == "on",
                 b"cpu" => s.cpu = text()?,
                 b"clock" if value.is_empty() => {}
                 b"clock" => s.clock = Some(number()? as u64),
@@ -83,7 +87,7 @@ impl Settings {
     /// The settings as one value of QEMU's `-plugin` option, in which commas are doubled.
     pub fn as_option(&self) -> OsString {
         let records = self.geometry.records.to_string();
-        let count = if self.count { "on" } else { "off" };
+        let [count, roi] = [self.count, self.roi].map(|set| if set { "on" } else { "off" });
         let clock = self.clock.map_or(String::new(), |date| date.to_string());
         let mut option = Vec::new();
         for (key, value) in [
@@ -93,6 +97,7 @@ impl Settings {
             (",plugin=", self.plugin.as_bytes()),
             (",records=", records.as_bytes()),
             (",count=", count.as_bytes()),
+            (",roi=", roi.as_bytes()),
             (",cpu=", self.cpu.as_bytes()),
             (",base=", self.base.as_bytes()),
             (",clock=", clock.as_bytes()),

@@ -13,7 +13,7 @@ use crate::api::{Info, Interface};
 use crate::prefetch::{self, Prefetching};
 use crate::repeat::{self, Repeated};
 use crate::unreported::{self, UnreportedAccess};
-use crate::{answers, api, clock, count, maps, process};
+use crate::{answers, api, clock, count, maps, marks, process};
 
 /// Blocks sent so far, by address, sizes and bytes. QEMU translates a block again after a flush of its code, and the
 /// number stays the same.
@@ -138,8 +138,9 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
         clock::trap();
     }
     let (mut from, mut at) = (0, address);
-    if clock::is_simulated() {
-        // The engine must have executed everything before a question for the time: a part of the block ends there.
+    if clock::is_simulated() || marks::are_met() {
+        // The engine must have executed everything before a question for the time, or a mark: a part of the block ends
+        // there.
         let mut bytes = Vec::new();
         let mut next = address;
         for i in 0..count {
@@ -149,13 +150,13 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
             // SAFETY: QEMU's instruction.
             unsafe { interface().append(instruction, &mut bytes) };
             next += bytes.len() as u64;
-            if let Some(argument) = clock::counter(&bytes) {
+            if let Some((executes, argument)) = ends_part(&bytes) {
                 part(sent, block, from..i + 1, at);
                 // SAFETY: QEMU's function, with a callback of the required type. The argument is a number.
                 unsafe {
                     api::qemu_plugin_register_vcpu_insn_exec_cb(
                         instruction,
-                        clock::reads_counter,
+                        executes,
                         api::NO_REGISTERS,
                         argument,
                     );
@@ -169,6 +170,16 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     }
     // SAFETY: QEMU's block, which is being translated.
     unsafe { count::add(block, count as u64) };
+}
+
+/// The callback of an instruction that ends a part of a block, and its argument.
+fn ends_part(bytes: &[u8]) -> Option<(api::ExecuteCallback, *mut c_void)> {
+    if clock::is_simulated()
+        && let Some(argument) = clock::counter(bytes)
+    {
+        return Some((clock::reads_counter, argument));
+    }
+    (marks::are_met() && marks::is_mark(bytes)).then_some((marks::executes, std::ptr::null_mut()))
 }
 
 /// Sends the instructions `range` of a block, which begin at `address`, as a block, and registers their callbacks.

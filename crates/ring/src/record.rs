@@ -57,6 +57,10 @@ pub const UNMODELLED: u64 = 15;
 /// of the wanted part, and the path, padded with zeros.
 pub const KERNEL_FILE: u64 = 16;
 
+/// The block before contains a mark of the region of interest, which other threads meet as they meet a change of the
+/// address space; the ticket in the payload.
+pub const MARK: u64 = 17;
+
 /// Words that follow [`KERNEL_FILE`].
 pub const KERNEL_FILE_WORDS: usize = 15;
 

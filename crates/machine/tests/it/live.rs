@@ -542,6 +542,56 @@ fn only_the_region_of_interest_is_measured() {
     }
 }
 
+/// A second thread works while the first one spins, before the region and in it.
+const HANDED: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+#include "pagewalk.h"
+enum { STORES = 300000, BYTES = 1 << 24 };
+static volatile int turn, done;
+static volatile char *memory;
+static void *work(void *x) {
+    for (int i = 1; i <= 2; i++) {
+        while (turn < i) ;
+        unsigned at = 0;
+        for (int n = 0; n < STORES; n++) memory[at = (at * 1103515245u + 12345) % BYTES] = n;
+        done = i;
+    }
+    while (turn < 3) ;
+    return x;
+}
+int main(void) {
+    pthread_t t;
+    memory = malloc(BYTES);
+    for (int i = 0; i < BYTES; i += 4096) memory[i] = 1;
+    pthread_create(&t, 0, work, 0);
+    turn = 1;
+    while (done < 1) ;
+    pagewalk_roi_begin();
+    turn = 2;
+    while (done < 2) ;
+    pagewalk_roi_end();
+    turn = 3;
+    pthread_join(t, 0);
+    return 0;
+}
+"#;
+
+#[test]
+fn the_region_has_all_that_other_threads_do_in_it() {
+    if !present() {
+        return;
+    }
+    let program = compile("handed", HANDED);
+    let mut spec = spec(&["radix"], &["cores=2"], &[&program]);
+    spec.options.limits.roi = true;
+    let result = run(&spec);
+    let stores = sum(&result.designs[0], "stores", |p| {
+        matches!(p, "core.0" | "core.1")
+    });
+    assert!((300_000..300_100).contains(&stores), "{stores}");
+}
+
 #[test]
 fn a_program_that_waits_for_ever_can_be_stopped() {
     if !present() {

@@ -128,8 +128,11 @@ def test_a_death_is_no_complete_run(
         child("pause();", "int s; kill(child, SIGTERM); waitpid(child, &s, 0);"),
         child("pause();", "kill(child, SIGKILL); wait(0);"),
         child("pause();", "kill(child, 40); wait(0);"),
-        # Dies with its parent.
-        child("prctl(PR_SET_PDEATHSIG, SIGKILL); pause();", "usleep(100000);"),
+        # Dies with its parent, which waits until that is set.
+        child(
+            "prctl(PR_SET_PDEATHSIG, SIGKILL); raise(SIGSTOP);",
+            "int status; waitpid(child, &status, WUNTRACED);",
+        ),
         # `yes | head` ends so.
         child("raise(SIGPIPE);"),
         # A handler that goes on.

@@ -2,6 +2,7 @@
 
     python3 linux/figure11.py                        all; the results go to linux/results
     python3 linux/figure11.py --pressure high BFS    some; they are only printed
+    python3 linux/figure11.py --one-asid             an experiment; it is only printed
 
 Each program runs on Revelator at the scale `smoke` of `pagewalk reproduce revelator`, with three
 placements:
@@ -91,7 +92,6 @@ class Touched:
     ranges: str
     """The list for `touch_pages`."""
     pages: int
-    asid: int
     seed: int
     frames: int
     """Frames of the simulated machine."""
@@ -105,7 +105,8 @@ class Recipe:
     guest: Guest
     touches: str
     asid: int
-    """Number of the address space."""
+    """Number of the address space. Programs of one guest have different ones, as processes have: a
+    program would else want frames at its addresses that the program before has just freed."""
     pages: int
 
     def command(self, folder: Path) -> Command:
@@ -154,8 +155,16 @@ def make(recipes: Sequence[Recipe]) -> None:
 class Comparison:
     """The runs of the figure on three placements each."""
 
-    def __init__(self, paper: Paper, cases: Sequence[Case], cache: Cache, folder: Path) -> None:
+    def __init__(
+        self,
+        paper: Paper,
+        cases: Sequence[Case],
+        cache: Cache,
+        folder: Path,
+        one_asid: bool = False,
+    ) -> None:
         self.paper, self.cases, self.cache, self.folder = paper, cases, cache, folder
+        self.one_asid = one_asid
 
     def share(self, pressure: str) -> float:
         """The share of the frames that the figure's design denies to the hash."""
@@ -198,18 +207,17 @@ class Comparison:
         found, wrong = keys([run], self.folder)
         for why in wrong.values():
             raise pagewalk.Failure(why)
-        file = self.folder / f"{app}-{found[run.identity][:12]}.json"
+        file = self.folder / f"{app}-{found[run.identity][:12]}.touched"
         if not file.exists():
             [outcome] = self.simulate([run])
             hashed = outcome.result.hashed_frames
             assert hashed is not None
             assert hashed.seed is not None
-            [asid] = hashed.asids
             placed = [(one.vpn, 1, False) for one in hashed.placed if one.content == "page"]
             ranges = touches.ranges(placed)
             text = "".join(f"{first} {count}\n" for first, count, _ in ranges)
             frames = hashed.first_frame + hashed.frames
-            kept = Touched(text, len(placed), asid, hashed.seed, frames)
+            kept = Touched(text, len(placed), hashed.seed, frames)
             file.write_text(json.dumps(asdict(kept)))
         return Touched(**json.loads(file.read_text()))
 
@@ -218,10 +226,11 @@ class Comparison:
         of = self.touched(case.app)
         memory = of.frames // 256 - HOLE_MB
         guest = Guest("x86", memory, self.share(case.pressure), of.seed, not locked)
-        parts = (key(variant(KERNELS["x86"])), repr(guest), of.ranges, str(of.asid))
+        asid = 1 if self.one_asid else 1 + list(PROGRAMS).index(case.app)
+        parts = (key(variant(KERNELS["x86"])), repr(guest), of.ranges, str(asid))
         name = key_of(*(part.encode() for part in parts))
         file = self.folder / f"{case}-{name}.frames"
-        return Recipe(file, guest, of.ranges, of.asid, of.pages)
+        return Recipe(file, guest, of.ranges, asid, of.pages)
 
     def rows(self) -> list[dict[str, object]]:
         """One for each case."""
@@ -327,6 +336,9 @@ def main() -> int:
         "programs", nargs="*", metavar="PROGRAM", help=f"default: {', '.join(PROGRAMS)}"
     )
     parser.add_argument("--pressure", choices=PRESSURES, help="default: both")
+    parser.add_argument(
+        "--one-asid", action="store_true", help="one address space number for all programs"
+    )
     parser.add_argument("--cache", help="folder of finished runs (default: the user's)")
     given = parser.parse_args()
     for app in given.programs:
@@ -340,9 +352,10 @@ def main() -> int:
         folder = cache() / "figure11"
         folder.mkdir(exist_ok=True)
         paper = papers.load("revelator", "smoke")
-        rows = Comparison(paper, cases, Cache.named(given.cache), folder).rows()
+        finished = Cache.named(given.cache)
+        rows = Comparison(paper, cases, finished, folder, given.one_asid).rows()
         show(rows)
-        if not given.programs and not given.pressure:
+        if not (given.programs or given.pressure or given.one_asid):
             how = {
                 **driver.provenance(variant(KERNELS["x86"])),
                 "scale": paper.scale.name,

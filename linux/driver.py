@@ -6,6 +6,7 @@
     python3 linux/driver.py figures             measurements in QEMU, kept in linux/results
     python3 linux/driver.py smp                 selftests with two processors in QEMU
     python3 linux/driver.py churn               rounds of other activity for an hour
+    python3 linux/driver.py reuse               pages of a program at addresses just freed
     python3 linux/driver.py export [OPTIONS] -o FILE -- PROGRAM [ARGUMENT...]
                                                 dump the placement of a program
     python3 linux/driver.py apply               check that the patches apply to the pinned source
@@ -421,6 +422,55 @@ def figures() -> None:
     instruction_counts()
 
 
+# Pages that each program touches, and their numbers of the address space, in turn.
+REUSE_PAGES = 8000
+REUSE_ASIDS = (1, 1, 2, 3, 3)
+
+
+def reuse() -> None:
+    """Hashed pages of programs that run one after the other and touch the same addresses."""
+    needed(NEEDS, FIGURES_NEED)
+    room(4000, "a minute of one processor")
+    kind = variant("x86-occupied")
+    tool = program(HERE / "guest/touch_pages.c", "-static-pie")
+    first = 1 << 32
+    with tempfile.TemporaryDirectory() as at:
+        pages = Path(at) / "pages"
+        pages.write_text(f"{first} {REUSE_PAGES}\n")
+        files = {"bin/touch_pages": tool, "root/pages": pages}
+        commands = [
+            Command(["touch_pages", "-l", "-a", str(asid), "pages"], files) for asid in REUSE_ASIDS
+        ]
+        # Compaction does not move locked pages here.
+        guest = Guest("x86", 1024, 0.85, seed=7, moves_locked=False)
+        found = record(guest, commands, "reuse", seconds=600)
+    rows: list[dict[str, object]] = []
+    freed: set[int] = set()
+    for asid, one in zip(REUSE_ASIDS, found, strict=True):
+        records = [line.split() for line in one.lines[1:] if line[0].isdigit()]
+        tiers = {
+            int(frame): int(tier)
+            for _, vpn, frame, tier in records
+            if first <= int(vpn) < first + REUSE_PAGES
+        }
+        if one.status or len(tiers) != REUSE_PAGES:
+            raise Failure(f"{len(tiers)} of {REUSE_PAGES} pages were recorded in reuse")
+        fallbacks = {frame for frame, tier in tiers.items() if not tier}
+        rows.append(
+            {
+                "asid": asid,
+                "occupied": round(one.occupied, 4),
+                "hashed_percent": round(100 - 100 * len(fallbacks) / REUSE_PAGES, 2),
+                "fallbacks_in_freed_frames_percent": round(
+                    100 * len(fallbacks & freed) / len(fallbacks), 2
+                ),
+            }
+        )
+        freed = set(tiers)
+    how = {"memory_mb": guest.memory_mb, "pages": REUSE_PAGES}
+    keep("reuse", {**provenance(kind), **how, "rows": rows})
+
+
 def export(output: Path, command: Sequence[str], guest: Guest) -> None:
     needed(NEEDS, *([FIGURES_NEED] if guest.kernel == "x86" else []))
     room(4000, "10 minutes of both processors")
@@ -465,6 +515,7 @@ def main(arguments: Sequence[str]) -> int:
     long = commands.add_parser("churn", help="placements after long activity")
     long.add_argument("--seconds", type=int, default=3600, help="of the guest (default: 3600)")
     commands.add_parser("smp", help="selftests and stressors with two processors in QEMU")
+    commands.add_parser("reuse", help="placements at addresses that a program has just freed")
     commands.add_parser("apply", help="check that the patches apply")
     exporting = commands.add_parser("export", help="dump the placement of a program")
     exporting.add_argument("-o", "--output", type=Path, required=True, help="file to write")
@@ -502,6 +553,7 @@ def main(arguments: Sequence[str]) -> int:
                 "compatibility": compatibility,
                 "figures": figures,
                 "smp": smp,
+                "reuse": reuse,
                 "apply": check_patches,
             }
             commands_without_options[chosen.command]()

@@ -2,7 +2,6 @@
 
     python3 linux/figure11.py                        all; the results go to linux/results
     python3 linux/figure11.py --pressure high BFS    some; they are only printed
-    python3 linux/figure11.py --one-asid             an experiment; it is only printed
 
 Each program runs on Revelator at the scale `smoke` of `pagewalk reproduce revelator`, with three
 placements:
@@ -155,16 +154,8 @@ def make(recipes: Sequence[Recipe]) -> None:
 class Comparison:
     """The runs of the figure on three placements each."""
 
-    def __init__(
-        self,
-        paper: Paper,
-        cases: Sequence[Case],
-        cache: Cache,
-        folder: Path,
-        one_asid: bool = False,
-    ) -> None:
+    def __init__(self, paper: Paper, cases: Sequence[Case], cache: Cache, folder: Path) -> None:
         self.paper, self.cases, self.cache, self.folder = paper, cases, cache, folder
-        self.one_asid = one_asid
 
     def share(self, pressure: str) -> float:
         """The share of the frames that the figure's design denies to the hash."""
@@ -226,7 +217,7 @@ class Comparison:
         of = self.touched(case.app)
         memory = of.frames // 256 - HOLE_MB
         guest = Guest("x86", memory, self.share(case.pressure), of.seed, not locked)
-        asid = 1 if self.one_asid else 1 + list(PROGRAMS).index(case.app)
+        asid = 1 + list(PROGRAMS).index(case.app)
         parts = (key(variant(KERNELS["x86"])), repr(guest), of.ranges, str(asid))
         name = key_of(*(part.encode() for part in parts))
         file = self.folder / f"{case}-{name}.frames"
@@ -336,9 +327,6 @@ def main() -> int:
         "programs", nargs="*", metavar="PROGRAM", help=f"default: {', '.join(PROGRAMS)}"
     )
     parser.add_argument("--pressure", choices=PRESSURES, help="default: both")
-    parser.add_argument(
-        "--one-asid", action="store_true", help="one address space number for all programs"
-    )
     parser.add_argument("--cache", help="folder of finished runs (default: the user's)")
     given = parser.parse_args()
     for app in given.programs:
@@ -352,10 +340,9 @@ def main() -> int:
         folder = cache() / "figure11"
         folder.mkdir(exist_ok=True)
         paper = papers.load("revelator", "smoke")
-        finished = Cache.named(given.cache)
-        rows = Comparison(paper, cases, finished, folder, given.one_asid).rows()
+        rows = Comparison(paper, cases, Cache.named(given.cache), folder).rows()
         show(rows)
-        if not (given.programs or given.pressure or given.one_asid):
+        if not given.programs and not given.pressure:
             how = {
                 **driver.provenance(variant(KERNELS["x86"])),
                 "scale": paper.scale.name,

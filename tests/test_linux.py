@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,18 @@ def test_compaction_is_why_the_first_program_of_a_guest_has_fewer_hashed_pages()
         hashed = row["hashed_percent"]
         assert hashed["linux"] < hashed["model"] - 5, row
         assert hashed["locked"] == pytest.approx(hashed["model"], abs=0.2), row
+
+
+def test_fallback_pages_take_the_frames_that_the_same_address_space_number_wants() -> None:
+    rows = result("reuse")["rows"]
+    again = [now for before, now in pairwise(rows) if before["asid"] == now["asid"]]
+    others = [row for row in rows[1:] if row not in again]
+    assert len(again) >= 2
+    assert len(others) >= 2
+    # The program before has freed the frames of the fallback pages in both cases.
+    assert min(row["fallbacks_in_freed_frames_percent"] for row in again + others) > 80
+    least = min(row["hashed_percent"] for row in others)
+    assert max(row["hashed_percent"] for row in again) < least - 5
 
 
 def test_two_processors_pass_what_one_passes() -> None:

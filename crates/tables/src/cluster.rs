@@ -22,7 +22,7 @@ pub(crate) type Line = [u64; 8];
 /// Entries of a cluster.
 pub(crate) const PTES: usize = 8;
 /// log2 of [`PTES`]. The key is the page number above these bits.
-pub(crate) const PTES_SHIFT: u32 = 3;
+pub const PTES_SHIFT: u32 = 3;
 /// Default of `address_bits`: x86-64's four-level canonical addresses.
 pub(crate) const ADDRESS_BITS: u32 = 48;
 /// Address bits of five-level paging (Intel, 335252), the most that a key distinguishes.

@@ -132,6 +132,12 @@ struct Line {
     ready: Cycle,
 }
 
+impl Line {
+    fn header(&self, section: usize) -> u8 {
+        (self.headers[section / 8] >> (section % 8 * 8)) as u8
+    }
+}
+
 /// The cuckoo-table part of a core's walk caches.
 #[derive(Clone, Debug)]
 pub(crate) struct CuckooWalk {
@@ -215,11 +221,17 @@ impl CuckooWalk {
         match array.lookup(key, key) {
             Some(line) if line.ready <= now => {
                 counts.hits += u64::from(counted);
-                Cached::Header((line.headers[section / 8] >> (section % 8 * 8)) as u8)
+                Cached::Header(line.header(section))
             }
             Some(_) => Cached::Pending,
             None => Cached::Absent,
         }
+    }
+
+    /// The header of `section` in the line of `key`, if the line is cached and ready. Changes nothing.
+    pub(crate) fn peek(&self, cwt: Cwt, key: u64, section: usize, now: Cycle) -> Option<u8> {
+        let line = self.arrays[cwt as usize].as_ref()?.peek(key, key)?;
+        (line.ready <= now).then(|| line.header(section))
     }
 
     /// Inserts a line that is valid from `ready` on.

@@ -26,6 +26,7 @@ mod stlt;
 mod walk_cache;
 
 pub use contract::*;
+pub use cuckoo::hardware as cuckoo_hardware;
 pub use cuckoo::{Choice, Cuckoo, HashFunction, WaitFor, WhenDue};
 pub use cwc::{CuckooWalkSpec, CuckooWalkStats, CwcStats, KeptProbes};
 pub use kernel_tables::{BootingKernel, KernelTables, NoBlock};

@@ -201,6 +201,11 @@ impl<'a> WalkCaches<'a> {
         self.set.cuckoo.header(cwt, k, section, self.now, counted)
     }
 
+    /// The header of `section` in the line of `key`, if its cache has it now. Changes nothing.
+    pub(crate) fn peek_section(&self, cwt: Cwt, key: u64, section: usize) -> Option<u8> {
+        self.set.cuckoo.peek(cwt, self.key(key), section, self.now)
+    }
+
     /// True if this walk table has a cache.
     #[inline]
     pub(crate) fn caches(&self, cwt: Cwt) -> bool {

@@ -7,8 +7,11 @@ use pagewalk_machine::config::Config;
 use pagewalk_mmu::{EngineSpec, INSERTIONS, RevelatorSpec, STB_ENTRIES};
 use pagewalk_os::INVALID_PAGES;
 use pagewalk_structures::{MIX_FACTORS, MIX_SHIFT, MOST_TIERS, NUMBER_BITS, SEED_STEP};
+use pagewalk_tables::cuckoo_hardware::{
+    FIELD, FIELD_WAYS, FIRST_FIELD, GIANT, HUGE, POLYNOMIAL, PTES_SHIFT, SMALL, WAY, WAY_SHIFT,
+};
 use pagewalk_tables::{
-    PageTableSpec, STLT_COUNTER_BITS, STLT_FEWEST_ROWS, STLT_MOST_ROWS, STLT_ROW_BYTES,
+    CuckooWalkSpec, HashFunction, PageTableSpec, STLT_COUNTER_BITS, STLT_FEWEST_ROWS, STLT_MOST_ROWS, STLT_ROW_BYTES,
     STLT_SIZE_BIT, STLT_SUB_BITS, STLT_VA_BITS, StltCounter, StltSpec,
 };
 use pagewalk_units::{LINE_SHIFT, PageSize};
@@ -170,6 +173,134 @@ pub fn stlt_unit() -> String {
         ("STB_ENTRIES", STB_ENTRIES.to_string()),
     ] {
         writeln!(text, "`define STLT_UNIT_{name} {value}").expect("a string grows");
+    }
+    text.push_str("`endif\n");
+    text
+}
+
+/// Machine and design whose configuration the header of the L2P table holds.
+pub const L2P_SOURCE: (&str, &str) = ("mehpt-table3", "mehpt");
+
+/// Bits of a physical address (ME-HPT, section V-B).
+pub const L2P_PA_BITS: u32 = 46;
+
+/// Stages of the address generation (`l2p.sv`): two of the hash, and four of shift, L2P table and mask.
+pub const L2P_LATENCY: u64 = 6;
+
+/// Targets of the kernel's writes: an L2P entry, and the registers of a way.
+pub const L2P_WRITES: [&str; 4] = ["ENTRY", "SLOTS", "POINTER", "CHUNKS"];
+
+/// Parameters of the L2P table and of the address generation for this configuration.
+pub struct L2pParameters {
+    /// Ways of each table.
+    pub ways: u32,
+    /// L2P entries of each way and page size.
+    pub entries: u32,
+    /// Chunk sizes in bytes, ascending.
+    pub chunks: Vec<u64>,
+    /// Bits of a virtual address.
+    pub va_bits: u32,
+}
+
+impl L2pParameters {
+    /// The parameters of the page table in `config`.
+    ///
+    /// # Panics
+    /// It is not a memory-efficient table in chunks with CRC hashes and the hardware's latency.
+    pub fn of(config: &Config) -> Self {
+        let PageTableSpec::MemoryEfficient(table) = &config.page_table else {
+            panic!("the configuration has ME-HPT's page table");
+        };
+        assert_eq!(table.hash, HashFunction::Crc);
+        let CuckooWalkSpec {
+            hash_latency,
+            l2p_latency,
+            ..
+        } = config.mmu.cuckoo;
+        assert_eq!(hash_latency + l2p_latency, L2P_LATENCY);
+        L2pParameters {
+            ways: table.ways.into(),
+            entries: table.l2p_entries,
+            chunks: table.chunks.clone(),
+            va_bits: table.address_bits,
+        }
+    }
+    /// Binary logarithms of the slots of a chunk.
+    pub fn chunk_slot_bits(&self) -> impl Iterator<Item = u32> {
+        self.chunks.iter().map(|chunk| chunk.ilog2() - LINE_SHIFT)
+    }
+    /// Bits of a slot. A way has at most twice a sub-table's entries for chunks of one size.
+    pub fn slot_bits(&self) -> u32 {
+        self.chunk_slot_bits().max().unwrap_or(0) + (2 * self.entries).ilog2()
+    }
+    /// Bits of a chunk's base: the address above the smallest chunk's bytes.
+    pub fn base_bits(&self) -> u32 {
+        L2P_PA_BITS - self.chunks[0].ilog2()
+    }
+    /// Bits of the number of an entry.
+    pub fn entry_bits(&self) -> u32 {
+        (PageSize::ALL.len() as u32 * self.entries)
+            .next_power_of_two()
+            .ilog2()
+    }
+}
+
+/// The generated file of the L2P table.
+pub fn l2p_path() -> PathBuf {
+    crate::root().join("rtl/generated/l2p.svh")
+}
+
+/// The text of the L2P table's header.
+pub fn l2p(config: &Config) -> String {
+    let parameters = L2pParameters::of(config);
+    let (machine, design) = L2P_SOURCE;
+    let mut text = format!(
+        "// Generated from the simulator's constants and from {design} on {machine} (rtl/cosim/src/header.rs).\n\
+         `ifndef L2P_SVH\n`define L2P_SVH\n"
+    );
+    let kinds: Vec<u32> = parameters.chunk_slot_bits().collect();
+    let slots = (kinds.iter().rev()).fold(String::new(), |all, bits| all + &format!("{bits:02x}"));
+    let kind_bits = kinds.len().next_power_of_two().ilog2().max(1);
+    let header_bits = WAY_SHIFT + WAY.count_ones();
+    for (name, value) in [
+        ("WAYS", parameters.ways.to_string()),
+        ("SIZES", PageSize::ALL.len().to_string()),
+        ("ENTRIES", parameters.entries.to_string()),
+        ("ENTRY_BITS", parameters.entry_bits().to_string()),
+        ("VA_BITS", parameters.va_bits.to_string()),
+        ("PA_BITS", L2P_PA_BITS.to_string()),
+        ("PAGE_BITS", PageSize::K4.shift().to_string()),
+        ("LEVEL_BITS", LEVEL_BITS.to_string()),
+        ("CLUSTER_BITS", PTES_SHIFT.to_string()),
+        ("LINE_BITS", LINE_SHIFT.to_string()),
+        ("SLOT_BITS", parameters.slot_bits().to_string()),
+        ("BASE_BITS", parameters.base_bits().to_string()),
+        ("CHUNK_KINDS", kinds.len().to_string()),
+        ("CHUNK_KIND_BITS", kind_bits.to_string()),
+        (
+            "CHUNK_SLOT_BITS",
+            format!("{}'h{slots}", 8 * kinds.len()),
+        ),
+        (
+            "MOST_CHUNK_SLOT_BITS",
+            kinds.iter().max().map_or(0, |&bits| bits).to_string(),
+        ),
+        ("POLYNOMIAL", format!("64'h{POLYNOMIAL:016x}")),
+        ("FIRST_FIELD", FIRST_FIELD.to_string()),
+        ("FIELD", FIELD.to_string()),
+        ("FIELD_WAYS", FIELD_WAYS.to_string()),
+        ("HEADER_BITS", header_bits.to_string()),
+        ("HEADER_SMALL", SMALL.ilog2().to_string()),
+        ("HEADER_HUGE", HUGE.ilog2().to_string()),
+        ("HEADER_GIANT", GIANT.ilog2().to_string()),
+        ("HEADER_WAY_SHIFT", WAY_SHIFT.to_string()),
+        ("HEADER_WAY_BITS", WAY.count_ones().to_string()),
+        ("LATENCY", L2P_LATENCY.to_string()),
+    ] {
+        writeln!(text, "`define L2P_{name} {value}").expect("a string grows");
+    }
+    for (number, name) in L2P_WRITES.into_iter().enumerate() {
+        writeln!(text, "`define L2P_WRITE_{name} 2'd{number}").expect("a string grows");
     }
     text.push_str("`endif\n");
     text

@@ -3,6 +3,8 @@
 
 pub mod check;
 pub mod header;
+pub mod l2p;
+pub mod l2p_check;
 pub mod registers;
 pub mod spec_engine;
 pub mod stlt_check;

@@ -22,15 +22,17 @@ use crate::owner::Owner;
 use crate::{FrameSource, MapWork, NoFrames, Refusal, Want};
 
 /// The section holds 4 KB pages.
-pub(super) const SMALL: u8 = 1;
+pub const SMALL: u8 = 1;
 /// The section holds 2 MB pages.
-pub(super) const HUGE: u8 = 1 << 1;
+pub const HUGE: u8 = 1 << 1;
 /// The section holds 1 GB pages.
-pub(super) const GIANT: u8 = 1 << 2;
+pub const GIANT: u8 = 1 << 2;
 /// The section holds pages of some size.
 pub(super) const PRESENT: u8 = SMALL | HUGE | GIANT;
-const WAY_SHIFT: u32 = 3;
-const WAY: u8 = 3;
+/// Lowest bit of the way in a header.
+pub const WAY_SHIFT: u32 = 3;
+/// Mask of the way in a header, above [`WAY_SHIFT`].
+pub const WAY: u8 = 3;
 
 /// The way in a header. The bits above it belong to the line.
 #[inline]

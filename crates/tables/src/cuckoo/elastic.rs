@@ -93,12 +93,12 @@ impl Resize {
 /// which shares the old table's memory in an in-place resize. Without a resize the
 /// masks are equal and the pointer is zero.
 #[derive(Clone)]
-struct Way<A> {
-    table: Storage<A>,
-    next: Option<Storage<A>>,
-    old_mask: u64,
-    new_mask: u64,
-    pointer: u64,
+pub(crate) struct Way<A> {
+    pub(crate) table: Storage<A>,
+    pub(crate) next: Option<Storage<A>>,
+    pub(crate) old_mask: u64,
+    pub(crate) new_mask: u64,
+    pub(crate) pointer: u64,
     resize: Option<Resize>,
     /// Lines in the way.
     lines: u64,
@@ -276,6 +276,10 @@ impl<F: Format, A: Addr> Elastic<F, A> {
     /// Number of ways.
     pub(crate) fn ways(&self) -> u8 {
         self.spec.ways
+    }
+    /// The way of this number. `None` before the first insertion.
+    pub(crate) fn way(&self, way: usize) -> Option<&Way<A>> {
+        self.ways.get(way)
     }
     /// Number of lines in the table.
     pub(crate) fn lines(&self) -> u64 {

@@ -23,11 +23,13 @@ use crate::murmur::murmur;
 use super::spec::HashFunction;
 
 /// CRC-64 of ECMA-182, most significant bit first.
-const POLYNOMIAL: u64 = 0x42f0_e1eb_a9ea_3693;
+pub const POLYNOMIAL: u64 = 0x42f0_e1eb_a9ea_3693;
 /// Offset of the first way's field in the CRC.
-const FIRST_FIELD: u32 = 52;
-/// Distance in bits between the fields of adjacent ways, for up to three ways.
-const FIELD: u32 = 21;
+pub const FIRST_FIELD: u32 = 52;
+/// Distance in bits between the fields of adjacent ways, for up to [`FIELD_WAYS`] ways.
+pub const FIELD: u32 = 21;
+/// Maximum ways whose fields are [`FIELD`] apart. The fields of more ways are evenly apart.
+pub const FIELD_WAYS: usize = 3;
 
 /// `TABLES[i][b]`: the CRC of byte `b` followed by `i` zero bytes.
 static TABLES: [[u64; 256]; 8] = tables();
@@ -81,7 +83,7 @@ impl Hash {
     /// The hash for `way`. Its low bits are the slot.
     #[inline]
     pub(crate) fn of(self, way: usize, ways: usize) -> u64 {
-        let apart = if ways <= 3 { FIELD } else { 64 / ways as u32 };
+        let apart = if ways <= FIELD_WAYS { FIELD } else { 64 / ways as u32 };
         self.0.rotate_right(FIRST_FIELD + apart * way as u32)
     }
 }

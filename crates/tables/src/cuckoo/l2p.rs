@@ -93,6 +93,10 @@ impl L2p {
     pub(crate) fn peak_of(&self, way: usize, size: PageSize) -> u32 {
         u32::from(self.ways[way].peak[size.index()])
     }
+    /// Numbers of the entries of `size` in `way`, counted from the 4 KB end, in the order of the chunks.
+    pub(crate) fn entries_of(&self, way: usize, size: PageSize) -> &[u16] {
+        &self.ways[way].taken[size.index()]
+    }
     /// The page size that uses entry `index` of `way`, counted from the 4 KB end.
     #[cfg(test)]
     pub(crate) fn owner(&self, way: usize, index: usize) -> Option<PageSize> {

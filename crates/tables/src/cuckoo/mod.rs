@@ -9,6 +9,7 @@
 
 mod cwt;
 mod elastic;
+pub mod hardware;
 mod hash;
 mod l2p;
 mod line;

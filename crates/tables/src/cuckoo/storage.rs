@@ -120,6 +120,10 @@ impl<A: Addr> Storage<A> {
     pub(crate) fn chunk(&self) -> Option<u64> {
         matches!(self.cut, Cut::Chunks { .. }).then_some(self.block_bytes)
     }
+    /// Physical addresses of the blocks, in slot order.
+    pub(crate) fn bases(&self) -> impl Iterator<Item = A> {
+        self.blocks.iter().map(|block| block.base)
+    }
     /// Bytes of block `index`.
     fn bytes_of(&self, index: usize) -> u64 {
         match self.cut {

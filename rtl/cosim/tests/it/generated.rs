@@ -3,13 +3,15 @@
 use std::fs;
 use std::path::PathBuf;
 
-use pagewalk_rtl::header::{self, SOURCE};
+use pagewalk_rtl::header::{self, L2P_SOURCE, SOURCE};
 
-fn headers() -> [(PathBuf, String); 2] {
+fn headers() -> [(PathBuf, String); 3] {
     let engine = header::spec_engine(&pagewalk_rtl::configuration(SOURCE.0, SOURCE.1));
+    let l2p = header::l2p(&pagewalk_rtl::configuration(L2P_SOURCE.0, L2P_SOURCE.1));
     [
         (header::path(), engine),
         (header::stlt_unit_path(), header::stlt_unit()),
+        (header::l2p_path(), l2p),
     ]
 }
 

@@ -58,4 +58,23 @@ BLOCKS = {
         still=(),
         settings=tuple({"WAYS": ways} for ways in (1, 2, 4, 8)),
     ),
+    "l2p": Block(
+        top="l2p",
+        folders=("l2p",),
+        parts=(
+            "crc_unit",
+            "way_registers",
+            "slot_select",
+            "entry_select",
+            "chunk_table",
+            "way_select",
+        ),
+        still=tuple(
+            f"g_size[{size}].g_way[{way}].way_registers.{name}"
+            for size in range(3)
+            for way in range(4)
+            for name in ("old_bits", "new_bits", "old_kind", "new_kind")
+        ),
+        settings=tuple({"WAYS": ways} for ways in (2, 3, 4)),
+    ),
 }

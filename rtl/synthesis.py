@@ -171,7 +171,9 @@ def mapped(block: Block, setting: dict[str, int], library: Library, work: Path) 
 def flip_flops(block: Block, work: Path) -> list[str]:
     """Names of the flip-flops that hold the registers of `block.still`."""
     module = json.loads((work / "flat.json").read_text())["modules"][block.top]
-    bits = {bit for name in block.still for bit in module["netnames"][name]["bits"]}
+    nets = module["netnames"]
+    # Smaller settings lack some of them.
+    bits = {bit for name in block.still if name in nets for bit in nets[name]["bits"]}
     return [
         name
         for name, cell in module["cells"].items()

@@ -9,32 +9,23 @@ module crc_unit #(
     input  logic [KEY_BITS-1:0] key,
     output logic [        63:0] crc
 );
-  // The CRC of the key with this bit alone.
-  function automatic logic [63:0] column(input int bit_);
+  // The bits of the key on which bit `number` of the CRC depends. The CRC of a single bit of the key is that of
+  // the bit below it, shifted.
+  function automatic logic [63:0] mask(input logic [5:0] number);
     logic [63:0] value;
-    value = 64'd1 << bit_;
-    for (int i = 0; i < 64; i++) value = value << 1 ^ (value[63] ? `L2P_POLYNOMIAL : 64'd0);
-    return value;
-  endfunction
-
-  // For each bit of the CRC, the bits of the key that it depends on.
-  function automatic logic [64*64-1:0] transposed();
-    logic [64*64-1:0] rows;
-    logic [63:0] value;
-    rows = '0;
+    value = `L2P_POLYNOMIAL;
     for (int i = 0; i < 64; i++) begin
-      value = column(i);
-      for (int j = 0; j < 64; j++) rows[j*64+i] = value[j];
+      mask[i] = value[number];
+      value   = value << 1 ^ (value[63] ? `L2P_POLYNOMIAL : 64'd0);
     end
-    return rows;
   endfunction
 
-  localparam logic [64*64-1:0] ROWS = transposed();
   logic [63:0] whole;
   assign whole = 64'(key) ^ SALT;
   generate
     for (genvar i = 0; i < 64; i++) begin : g_bit
-      assign crc[i] = ^(whole & ROWS[i*64+:64]);
+      localparam logic [63:0] MASK = mask(6'(i));
+      assign crc[i] = ^(whole & MASK);
     end
   endgenerate
 endmodule

@@ -11,8 +11,9 @@ use pagewalk_tables::cuckoo_hardware::{
     FIELD, FIELD_WAYS, FIRST_FIELD, GIANT, HUGE, POLYNOMIAL, PTES_SHIFT, SMALL, WAY, WAY_SHIFT,
 };
 use pagewalk_tables::{
-    CuckooWalkSpec, HashFunction, PageTableSpec, STLT_COUNTER_BITS, STLT_FEWEST_ROWS, STLT_MOST_ROWS, STLT_ROW_BYTES,
-    STLT_SIZE_BIT, STLT_SUB_BITS, STLT_VA_BITS, StltCounter, StltSpec,
+    CuckooWalkSpec, HashFunction, PageTableSpec, STLT_COUNTER_BITS, STLT_FEWEST_ROWS,
+    STLT_MOST_ROWS, STLT_ROW_BYTES, STLT_SIZE_BIT, STLT_SUB_BITS, STLT_VA_BITS, StltCounter,
+    StltSpec,
 };
 use pagewalk_units::{LINE_SHIFT, PageSize};
 
@@ -277,10 +278,7 @@ pub fn l2p(config: &Config) -> String {
         ("BASE_BITS", parameters.base_bits().to_string()),
         ("CHUNK_KINDS", kinds.len().to_string()),
         ("CHUNK_KIND_BITS", kind_bits.to_string()),
-        (
-            "CHUNK_SLOT_BITS",
-            format!("{}'h{slots}", 8 * kinds.len()),
-        ),
+        ("CHUNK_SLOT_BITS", format!("{}'h{slots}", 8 * kinds.len())),
         (
             "MOST_CHUNK_SLOT_BITS",
             kinds.iter().max().map_or(0, |&bits| bits).to_string(),

@@ -5,11 +5,11 @@ use pagewalk_units::{Addr, PageSize};
 
 use super::Cuckoo;
 pub use super::cwt::{GIANT, HUGE, SMALL, WAY, WAY_SHIFT};
-pub use super::hash::{FIELD, FIELD_WAYS, FIRST_FIELD, POLYNOMIAL};
 use super::cwt::{place_of, section_of};
+pub use super::hash::{FIELD, FIELD_WAYS, FIRST_FIELD, POLYNOMIAL};
 use super::storage::Storage;
-pub use crate::cluster::PTES_SHIFT;
 use crate::WalkCaches;
+pub use crate::cluster::PTES_SHIFT;
 use crate::cwc::Cwt;
 
 /// The state of one way as the hardware holds it, and the memory of its chunks.

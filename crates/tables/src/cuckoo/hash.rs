@@ -83,7 +83,11 @@ impl Hash {
     /// The hash for `way`. Its low bits are the slot.
     #[inline]
     pub(crate) fn of(self, way: usize, ways: usize) -> u64 {
-        let apart = if ways <= FIELD_WAYS { FIELD } else { 64 / ways as u32 };
+        let apart = if ways <= FIELD_WAYS {
+            FIELD
+        } else {
+            64 / ways as u32
+        };
         self.0.rotate_right(FIRST_FIELD + apart * way as u32)
     }
 }

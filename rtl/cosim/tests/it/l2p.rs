@@ -1,0 +1,215 @@
+//! The L2P table and the address generation against the simulator's page table.
+
+use std::sync::Mutex;
+
+use pagewalk_machine::{Installation, RunSpec, Status};
+use pagewalk_rtl::l2p_check::{self, Checked, CheckedSpec, Options, Totals};
+use pagewalk_rtl::verilated;
+use pagewalk_tables::{
+    CuckooWalkSpec, Flags, FrameSource, MemoryEfficientSpec, Next, NoFrames, Owner, PageTable,
+    Walk, WalkCacheSet, WalkCacheSpec, WalkCaches, WalkState, Want,
+};
+use pagewalk_units::{Asid, Cycle, Frame, Page, PageSize, PhysAddr, VirtAddr, rng};
+use rand::{Rng, RngExt};
+
+/// Memory that is used from the start and never again.
+struct Fresh(u64);
+
+impl FrameSource<PhysAddr> for Fresh {
+    fn alloc(&mut self, want: Want) -> Result<Frame<PhysAddr>, NoFrames> {
+        let base = self.0.next_multiple_of(want.bytes);
+        self.0 = base + want.bytes;
+        let base = PhysAddr(base & ((1 << 46) - 1));
+        Ok(Frame { base })
+    }
+    fn free(&mut self, _: Frame<PhysAddr>, _: u64) {}
+}
+
+/// A table that changes at random, and its walks.
+struct Case {
+    table: Checked<VirtAddr, PhysAddr>,
+    memory: Fresh,
+    caches: WalkCacheSet,
+    random: pagewalk_units::Rng,
+    mapped: Vec<Page<VirtAddr>>,
+    now: Cycle,
+}
+
+impl Case {
+    fn new(spec: MemoryEfficientSpec, seed: u64) -> Self {
+        let none = WalkCacheSpec {
+            entries: 0,
+            ways: 1,
+            latency: 0,
+            serial: false,
+        };
+        Case {
+            table: Checked::new(&CheckedSpec(spec), Owner::new(Asid(1), seed)),
+            memory: Fresh(1 << 30),
+            caches: WalkCacheSet::new(&none, 0).with_cuckoo(&CuckooWalkSpec::default()),
+            random: rng(seed, "rtl.l2p"),
+            mapped: Vec::new(),
+            now: 0,
+        }
+    }
+
+    /// A page of an address space whose gigabytes have pages of one size each.
+    fn page(&mut self, sizes: &[PageSize]) -> Page<VirtAddr> {
+        let size = sizes[self.random.random_range(0..sizes.len())];
+        // A slot of a table has a line of eight pages: most of the pages lie in lines of their own.
+        let arena = size.index() as u64 + 3 * self.random.random_range(0..40_000u64);
+        let inside = self.random.next_u64() & ((1 << 30) - 1);
+        let base = (arena << 30 | inside) & !(size.bytes() - 1) & ((1 << 47) - 1);
+        let base = VirtAddr(base);
+        Page { base, size }
+    }
+
+    fn map(&mut self, sizes: &[PageSize]) {
+        let page = self.page(sizes);
+        let frame = Frame {
+            base: PhysAddr(page.base.0 & ((1 << 40) - 1)),
+        };
+        let done = self
+            .table
+            .map(page, frame, Flags::WRITABLE, &mut self.memory);
+        if done.is_ok() {
+            self.mapped.push(page);
+        }
+    }
+
+    fn unmap(&mut self) {
+        if !self.mapped.is_empty() {
+            let n = self.random.random_range(0..self.mapped.len());
+            let page = self.mapped.swap_remove(n);
+            let done = self.table.unmap(page, &mut self.memory);
+            assert!(done.is_some(), "{page:?}");
+        }
+    }
+
+    /// Walks an address. Later walks begin in the same cycle, in the next ones, or much later.
+    fn walk(&mut self, sizes: &[PageSize]) {
+        let mapped = !self.mapped.is_empty() && self.random.random_range(0..8) != 0;
+        let page = if mapped {
+            self.mapped[self.random.random_range(0..self.mapped.len())]
+        } else {
+            self.page(sizes)
+        };
+        let va = VirtAddr(page.base.0 | self.random.next_u64() & (page.size.bytes() - 1));
+        self.now += [0, 1, 1, 2, 7, 500][self.random.random_range(0..6)];
+        let mut caches = WalkCaches::new(&mut self.caches, Asid(1), self.now);
+        let mut state = WalkState::default();
+        let walked = loop {
+            match self.table.next(va, &mut state, &mut caches) {
+                Next::Read(group) => {
+                    caches.now += caches.spent + 40;
+                    (caches.spent, caches.back) = (0, caches.now);
+                    for index in 0..group.at.len() {
+                        caches.arrive(index, caches.now);
+                    }
+                }
+                Next::One { .. } => unreachable!("these tables read groups"),
+                Next::Done(found) => break Some(found),
+                Next::Fault => break None,
+            }
+        };
+        assert_eq!(walked, self.table.translate(va));
+    }
+}
+
+/// Grows and shrinks a table, with walks in between.
+fn compare(spec: MemoryEfficientSpec, sizes: &[PageSize], changes: u64, every: u64) -> Totals {
+    let mut case = Case::new(spec, changes);
+    let mut grows = true;
+    for n in 0..changes {
+        if n % (changes / 12) == 0 {
+            grows = n / (changes / 12) % 4 != 3;
+        }
+        if grows || case.random.random_range(0..16) == 0 {
+            case.map(sizes);
+        } else {
+            for _ in 0..4 {
+                case.unmap();
+            }
+        }
+        if n % every == 0 {
+            case.walk(sizes);
+        }
+    }
+    // All at once, as when the process ends.
+    case.table.release(&mut case.memory);
+    case.mapped.clear();
+    case.walk(sizes);
+    case.map(sizes);
+    case.walk(sizes);
+    case.table.totals()
+}
+
+#[test]
+fn random_changes_of_a_table_give_the_lines_of_the_simulator() {
+    if !verilated::available() {
+        return;
+    }
+    let all = PageSize::ALL;
+    // Tables with few L2P entries change their chunks early, to all sizes in turn.
+    for (ways, entries, initial_slots, sizes, changes, every) in [
+        (3, 32, 128, &all[..], 30_000, 3),
+        (3, 1, 128, &all[..1], 1_400_000, 199),
+        (3, 2, 64, &all[..2], 60_000, 7),
+        (2, 1, 64, &all[..], 20_000, 3),
+        (4, 3, 256, &all[1..], 20_000, 3),
+    ] {
+        for (in_place, per_way) in [(true, true), (false, false)] {
+            let spec = MemoryEfficientSpec {
+                ways,
+                l2p_entries: entries,
+                initial_slots,
+                in_place,
+                per_way,
+                ..MemoryEfficientSpec::default()
+            };
+            if changes > 1_000_000 && !in_place {
+                continue;
+            }
+            let t = compare(spec, sizes, changes, every);
+            println!("{ways} {entries} {in_place}: {t:?}");
+        }
+    }
+}
+
+/// The checked tables of a process share their sums.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn run(workload: &str, size: &str, design: &str, instructions: u64) -> Totals {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    l2p_check::install(Options::default());
+    let design = format!("{design}[page_table.external.rtl={{}}]");
+    let spec: RunSpec = serde_json::from_value(serde_json::json!({
+        "machine": "mehpt-table3", "designs": [design],
+        "source": {"workload": {"name": workload, "size": size}},
+        "limits": {"instructions": instructions},
+    }))
+    .expect("the specification is well formed");
+    let result = Installation::at(&pagewalk_rtl::root())
+        .run(&spec, &mut |_| true)
+        .unwrap_or_else(|error| panic!("{workload}: {error}"));
+    let design = &result.designs[0];
+    assert_eq!(design.status, Status::Complete, "{:?}", design.message);
+    l2p_check::take_totals()
+}
+
+#[test]
+fn walks_of_programs_get_the_lines_of_the_simulator_in_its_cycles() {
+    if !verilated::available() {
+        return;
+    }
+    for (workload, size, design) in [
+        ("gups", "256MiB", "mehpt"),
+        ("bfs", "64MiB", "mehpt-thp"),
+        ("xsbench", "64MiB", "mehpt"),
+        ("kv-hash", "64MiB", "mehpt-thp"),
+        ("dlrm", "64MiB", "mehpt-l2p"),
+    ] {
+        let t = run(workload, size, design, 300_000);
+        println!("{workload}: {t:?}");
+    }
+}

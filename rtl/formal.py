@@ -1,11 +1,12 @@
-"""Proofs with yosys-smtbmc and Z3: by induction, for any number of cycles."""
+"""Proofs with yosys-smtbmc and Z3: by induction for any number of cycles, or for a stated number."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from blocks import BLOCKS, HERE
@@ -21,27 +22,66 @@ class Proof:
     sources: tuple[Path, ...]
     #: Steps of the induction; 0 for a block without state.
     steps: int
+    #: Parameters of the top module.
+    parameters: dict[str, int] = field(default_factory=dict)
+    #: Constants of the generated headers that are smaller than in the hardware.
+    constants: dict[str, int] = field(default_factory=dict)
+    #: Cycles after the reset, where induction does not converge.
+    cycles: int | None = None
 
 
-def engine_sources() -> tuple[Path, ...]:
-    """The engine, with any values in place of the hash."""
-    own = [path for path in BLOCKS["spec_engine"].sources() if path.name != "hash_unit.sv"]
-    return (*own, HERE / "formal" / "hash_unit.sv")
+def sources(block: str, replaced: str | None = None) -> tuple[Path, ...]:
+    """The sources of a block, with any values in place of one module."""
+    own = [path for path in BLOCKS[block].sources() if path.stem != replaced]
+    return (*own, *([HERE / "formal" / f"{replaced}.sv"] if replaced else []))
+
+
+def modules(*names: str) -> tuple[Path, ...]:
+    """Single source files."""
+    return tuple(HERE / f"{name}.sv" for name in names)
 
 
 def proofs() -> list[Proof]:
     """All proofs."""
+    chunks = modules("l2p/slot_select", "l2p/entry_select", "formal/chunks")
     return [
-        Proof("no candidate or guess is lost or made twice", "spec_engine", engine_sources(), 4),
+        Proof(
+            "no candidate or guess is lost or made twice",
+            "spec_engine",
+            sources("spec_engine", "hash_unit"),
+            4,
+        ),
         Proof(
             "every frame lies in memory",
             "range",
-            (
-                HERE / "common" / "booth_rows.sv",
-                HERE / "common" / "csa_tree.sv",
-                HERE / "formal" / "range.sv",
-            ),
+            modules("common/booth_rows", "common/csa_tree", "formal/range"),
             0,
+        ),
+        Proof(
+            "no walk is lost, and it reads ways that have memory",
+            "l2p",
+            sources("l2p", "chunk_table"),
+            8,
+        ),
+        Proof("every line lies in a chunk of its way", "chunks", chunks, 0),
+        Proof(
+            "every line lies in a chunk of its way, entries descending",
+            "chunks",
+            chunks,
+            0,
+            parameters={"DESCENDS": 1},
+        ),
+        Proof(
+            "every query has one result, and no row is written early",
+            "stlt_unit",
+            sources("stlt_unit"),
+            6,
+            parameters={"WAYS": 2},
+            constants={
+                "STLT_UNIT_INSERTIONS": 2,
+                "STLT_UNIT_STB_ENTRIES": 2,
+                "STLT_UNIT_IPB_ENTRIES": 2,
+            },
         ),
     ]
 
@@ -53,8 +93,15 @@ def prove(proof: Proof, work: Path) -> None:
     environment = {**os.environ, "PATH": path}
     model = work / f"{proof.top}.smt2"
     yosys = Yosys(work / "yosys.log")
+    for header in (HERE / "generated").glob("*.svh"):
+        text = header.read_text()
+        for name, value in proof.constants.items():
+            text = re.sub(rf"(`define {name}) \\d+$", rf"\\g<1> {value}", text, flags=re.MULTILINE)
+        (work / header.name).write_text(text)
     for source in proof.sources:
-        yosys.run(f"read_verilog -formal -sv -I{HERE / 'generated'} {source}")
+        yosys.run(f"read_verilog -formal -sv -I{work} {source}")
+    for name, value in proof.parameters.items():
+        yosys.run(f"chparam -set {name} {value} {proof.top}")
     yosys.run(
         f"prep -top {proof.top} -flatten", "async2sync", "dffunmap", f"write_smt2 -wires {model}"
     )
@@ -64,12 +111,13 @@ def prove(proof: Proof, work: Path) -> None:
         "z3",
         "--noprogress",
         "-t",
-        str(max(proof.steps, 1)),
+        str(proof.cycles or max(proof.steps, 1)),
     ]
-    kinds: list[list[str]] = [[], ["-i"]] if proof.steps else [[]]
+    kinds: list[list[str]] = [[], ["-i"]] if proof.steps and not proof.cycles else [[]]
     for kind in kinds:
         command: list[str | Path] = [*solver, *kind, model]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0 or "Status: PASSED" not in done.stdout:
             raise ValueError(f"{proof.name}: not proved\n{done.stdout}{done.stderr}")
-    print(f"formal: {proof.name}")
+    bound = f" for {proof.cycles} cycles" if proof.cycles else ""
+    print(f"formal: {proof.name}{bound}")

@@ -85,11 +85,16 @@ def elaborate(block: Block, setting: dict[str, int], work: Path) -> Yosys:
     for name, value in setting.items():
         yosys.run(f"chparam -set {name} {value} {block.top}")
     yosys.run(f"hierarchy -check -top {block.top}")
+    # A part with several parameter sets has a number behind its name.
+    named: Counter[str] = Counter()
     for name in yosys.modules():
         part = re.search(rf"\\({'|'.join(block.parts)})(\\|$)", name)
-        if part and name != f"\\{part[1]}":
-            yosys.run(f"rename {name} {part[1]}", f"chtype -set {part[1]} t:{name}")
-    for kept in block.parts:
+        if part is None:
+            continue
+        named[part[1]] += 1
+        kept = part[1] if named[part[1]] == 1 else f"{part[1]}_{named[part[1]]}"
+        if name != f"\\{kept}":
+            yosys.run(f"rename {name} {kept}", f"chtype -set {kept} t:{name}")
         yosys.run(f"setattr -mod -set keep_hierarchy 1 {kept}")
     yosys.run("proc", "flatten", "opt_clean")
     return yosys
@@ -110,10 +115,13 @@ def areas(stat: dict[str, Any], block: Block) -> dict[str, Any]:
     top = of[block.top]["num_cells_by_type"]
     parts = {}
     for part in block.parts:
-        if part not in of:
-            continue
-        module, count = of[part], top.get(part, top.get(f"\\{part}", 0))
-        parts[part] = {"area": round(module["area"] * count, 1), "instances": count}
+        area, instances = 0.0, 0
+        for name, module in of.items():
+            if re.fullmatch(rf"{part}(_\d+)?", name):
+                count = top.get(name, top.get(f"\\{name}", 0))
+                area, instances = area + module["area"] * count, instances + count
+        if instances:
+            parts[part] = {"area": round(area, 1), "instances": instances}
     design = stat["design"]
     own = design["area"] - sum(part["area"] for part in parts.values())
     parts["tags and wiring"] = {"area": round(own, 1), "instances": 1}
@@ -129,6 +137,7 @@ def mapped(block: Block, setting: dict[str, int], library: Library, work: Path) 
     yosys = elaborate(block, setting, work)
     yosys.run(
         "synth -run coarse:fine",
+        "memory_map",
         "check -assert",
         "techmap -map +/techmap.v -map +/choices/han-carlson.v",
         "opt -fast",

@@ -1,5 +1,7 @@
 //! The L2P table of `rtl/l2p`, one cycle at a time.
 
+use std::path::PathBuf;
+
 use pagewalk_units::LINE_SHIFT;
 
 use crate::header::L2P_PA_BITS;
@@ -68,16 +70,24 @@ impl Outputs {
 pub type L2pTable = Model<Inputs, Outputs>;
 
 impl Model<Inputs, Outputs> {
-    /// A model with tables of this number of ways, after its reset.
+    /// A model with tables of this number of ways, after its reset: of the sources, or of a netlist and its cells.
     ///
     /// # Panics
     /// Verilator or the compiler fails.
-    pub fn with_table_ways(ways: u64, trace: bool) -> Self {
+    pub fn with_table_ways(ways: u64, trace: bool, netlist: &[PathBuf]) -> Self {
         let block = Block {
             top: "l2p",
-            sources: sources(&["l2p"]),
+            sources: if netlist.is_empty() {
+                sources(&["l2p"])
+            } else {
+                netlist.to_vec()
+            },
             shim: crate::root().join("rtl/cosim/shim/l2p.cpp"),
-            parameters: vec![("WAYS", ways)],
+            parameters: netlist
+                .is_empty()
+                .then_some(("WAYS", ways))
+                .into_iter()
+                .collect(),
             trace,
         };
         let reset = Inputs {

@@ -60,21 +60,25 @@ pub struct Totals {
     pub cycles: u64,
 }
 
-/// Adds counts.
-pub fn add(a: Totals, b: Totals) -> Totals {
-    Totals {
-        walks: a.walks + b.walks,
-        lines: a.lines + b.lines,
-        selected: a.selected + b.selected,
-        complete: a.complete + b.complete,
-        retried: a.retried + b.retried,
-        waited: a.waited + b.waited,
-        resizing: a.resizing + b.resizing,
-        chunk_changes: a.chunk_changes + b.chunk_changes,
-        packed: a.packed + b.packed,
-        registers: a.registers + b.registers,
-        entries: a.entries + b.entries,
-        cycles: a.cycles + b.cycles,
+impl Totals {
+    /// Adds counts.
+    pub fn add(&mut self, other: &Totals) {
+        for (sum, n) in [
+            (&mut self.walks, other.walks),
+            (&mut self.lines, other.lines),
+            (&mut self.selected, other.selected),
+            (&mut self.complete, other.complete),
+            (&mut self.retried, other.retried),
+            (&mut self.waited, other.waited),
+            (&mut self.resizing, other.resizing),
+            (&mut self.chunk_changes, other.chunk_changes),
+            (&mut self.packed, other.packed),
+            (&mut self.registers, other.registers),
+            (&mut self.entries, other.entries),
+            (&mut self.cycles, other.cycles),
+        ] {
+            *sum += n;
+        }
     }
 }
 
@@ -83,6 +87,8 @@ pub fn add(a: Totals, b: Totals) -> Totals {
 pub struct Options {
     /// A waveform: its file, the number of the first walk, and the number of walks.
     pub waveform: Option<(PathBuf, u64, u64)>,
+    /// A netlist and the models of its cells, in place of the sources.
+    pub netlist: Vec<PathBuf>,
 }
 
 struct Shared {
@@ -165,7 +171,10 @@ impl TableSpec for CheckedSpec {
 
 impl BuildTable for CheckedSpec {
     fn build<In: Addr, Out: Addr>(&self, owner: Owner) -> Box<dyn PageTable<In, Out>> {
-        Box::new(Checked::new(self, owner))
+        let options = shared().as_ref().map(|shared| shared.options.clone());
+        let mut table = Checked::new(self, owner, &options.unwrap_or_default());
+        table.counted = true;
+        Box::new(table)
     }
 }
 
@@ -204,7 +213,7 @@ struct Hardware {
     ways: usize,
     /// L2P entries of the simulated table, for each way and page size.
     entries: usize,
-    options: Options,
+    waveform: Option<(PathBuf, u64, u64)>,
     images: Vec<WayImage>,
     /// The chunk size of the way's table is being changed.
     changing: Vec<[bool; SIZES]>,
@@ -228,21 +237,22 @@ struct Hardware {
 }
 
 impl Hardware {
-    fn new(ways: usize, entries: usize) -> Self {
-        let options = shared()
-            .as_ref()
-            .map_or_else(Options::default, |shared| shared.options.clone());
+    fn new(ways: usize, entries: usize, options: &Options) -> Self {
         let parameters = hardware();
         let image = WayImage {
             entries: vec![None; SIZES * parameters.entries as usize],
             registers: [[0; 3]; SIZES],
         };
         Hardware {
-            model: L2pTable::with_table_ways(ways as u64, options.waveform.is_some()),
+            model: L2pTable::with_table_ways(
+                ways as u64,
+                options.waveform.is_some(),
+                &options.netlist,
+            ),
             parameters,
             ways,
             entries,
-            options,
+            waveform: options.waveform.clone(),
             images: vec![image; ways],
             changing: vec![[false; SIZES]; ways],
             stale: true,
@@ -396,7 +406,7 @@ impl Hardware {
                 });
                 writes.push((ENTRY, way, 0, index as u8, value));
             }
-            for size in 0..SIZES {
+            for (size, table) in tables.iter().enumerate() {
                 let (old, new) = (before.registers[size], image.registers[size]);
                 for what in [SLOTS, POINTER, CHUNKS] {
                     let n = usize::from(what - SLOTS);
@@ -405,7 +415,7 @@ impl Hardware {
                     }
                 }
                 let bytes = |t: &WayRegisters| t.new.as_ref().map(|new| new.bytes != t.old.bytes);
-                let changes = tables[size].as_ref().and_then(bytes).unwrap_or(false);
+                let changes = table.as_ref().and_then(bytes).unwrap_or(false);
                 let begins = changes && !std::mem::replace(&mut self.changing[way][size], changes);
                 self.changing[way][size] = changes;
                 self.totals.chunk_changes += u64::from(begins);
@@ -473,7 +483,7 @@ impl Hardware {
 
     /// Begins or ends the waveform with the walk that comes next.
     fn trace(&mut self) {
-        if let Some((file, first, walks)) = &self.options.waveform {
+        if let Some((file, first, walks)) = &self.waveform {
             let n = self.totals.walks;
             if n == *first {
                 let file = file.clone();
@@ -509,6 +519,8 @@ pub struct Checked<In, Out> {
     table: Cuckoo<In, Out>,
     hardware: Mutex<Hardware>,
     ways: usize,
+    /// Its sums are added to those of the process.
+    counted: bool,
     addresses: PhantomData<fn(In) -> Out>,
 }
 
@@ -517,12 +529,13 @@ impl<In: Addr, Out: Addr> Checked<In, Out> {
     ///
     /// # Panics
     /// Verilator or the compiler fails.
-    pub fn new(spec: &CheckedSpec, owner: Owner) -> Self {
+    pub fn new(spec: &CheckedSpec, owner: Owner, options: &Options) -> Self {
         let ways = usize::from(spec.0.ways);
         Checked {
             table: Cuckoo::memory_efficient(&spec.0, owner),
-            hardware: Mutex::new(Hardware::new(ways, spec.0.l2p_entries as usize)),
+            hardware: Mutex::new(Hardware::new(ways, spec.0.l2p_entries as usize, options)),
             ways,
+            counted: false,
             addresses: PhantomData,
         }
     }
@@ -651,8 +664,10 @@ impl<In, Out> Drop for Checked<In, Out> {
         hardware.drain();
         hardware.model.trace(None);
         hardware.totals.cycles = hardware.model.cycle;
-        if let Some(shared) = shared().as_mut() {
-            shared.totals = add(shared.totals, hardware.totals);
+        if self.counted
+            && let Some(shared) = shared().as_mut()
+        {
+            shared.totals.add(&hardware.totals);
         }
     }
 }

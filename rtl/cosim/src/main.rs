@@ -1,4 +1,4 @@
-//! Compares the hardware with the simulator in runs of whole machines.
+//! Compares the hardware with the simulator in runs of whole programs.
 
 use std::fs;
 use std::io;
@@ -6,46 +6,204 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use pagewalk_machine::{Installation, RunSpec, Status};
-use pagewalk_rtl::check::{self, Options, Totals};
-use pagewalk_rtl::header::LATENCY;
+use pagewalk_rtl::header::{L2P_SOURCE, LATENCY, SOURCE};
 use pagewalk_rtl::spec_engine::Variant;
-use pagewalk_rtl::verilated;
+use pagewalk_rtl::{check, l2p_check, stlt_check, verilated};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 const USAGE: &str = "\
-Usage: rtl-cosim --long [REQUESTS]
+Usage: rtl-cosim --long BLOCK [REQUESTS]
            Compare at least this number of requests (default 10,000,000) of five
            programs, and keep the sums in rtl/results.json
        rtl-cosim --cost
-           Run the five programs with the hardware's latency and with the design's,
+           Run the five programs with the engine's latency and with the design's,
            and keep the cycles in rtl/results.json
-       rtl-cosim --waveform FILE PROGRAM FIRST REQUESTS [SOURCE...]
+       rtl-cosim --waveform BLOCK FILE PROGRAM FIRST REQUESTS [SOURCE...]
            Write the waveform of these requests of a program to a VCD file;
-           SOURCE: a netlist and its cells, in place of the sources in rtl/";
+           SOURCE: a netlist and its cells, in place of the sources in rtl/
+BLOCK: spec_engine, stlt_unit or l2p";
 
-/// Programs with their sizes.
-const PROGRAMS: [(&str, &str); 5] = [
-    ("gups", "1GiB"),
-    ("bfs", "512MiB"),
-    ("xsbench", "512MiB"),
-    ("kv-hash", "512MiB"),
-    ("dlrm", "512MiB"),
-];
+/// A program that gives requests to a block.
+#[derive(Clone, Copy)]
+struct Driver {
+    program: &'static str,
+    size: &'static str,
+    /// The simulated design; empty for the STLT unit, whose queries need none.
+    design: &'static str,
+}
 
-/// Instructions of one run.
+/// Programs of the speculation engine.
+const ENGINE: [Driver; 5] = drivers([
+    ("gups", "1GiB", SOURCE.1),
+    ("bfs", "512MiB", SOURCE.1),
+    ("xsbench", "512MiB", SOURCE.1),
+    ("kv-hash", "512MiB", SOURCE.1),
+    ("dlrm", "512MiB", SOURCE.1),
+]);
+
+/// Programs of the STLT unit.
+const STLT: [Driver; 5] = drivers([
+    ("kv-hash", "64MiB", ""),
+    ("kv-dense", "64MiB", ""),
+    ("kv-map", "64MiB", ""),
+    ("kv-btree", "64MiB", ""),
+    ("kv-redis", "64MiB", ""),
+]);
+
+/// Programs of the L2P table.
+const L2P: [Driver; 5] = drivers([
+    ("gups", "1GiB", L2P_SOURCE.1),
+    ("bfs", "512MiB", L2P_SOURCE.1),
+    ("xsbench", "512MiB", L2P_SOURCE.1),
+    ("kv-hash", "512MiB", "mehpt-thp"),
+    ("dlrm", "512MiB", "mehpt-l2p"),
+]);
+
+const fn drivers(rows: [(&'static str, &'static str, &'static str); 5]) -> [Driver; 5] {
+    let mut all = [Driver {
+        program: "",
+        size: "",
+        design: "",
+    }; 5];
+    let mut i = 0;
+    while i < all.len() {
+        (all[i].program, all[i].size, all[i].design) = rows[i];
+        i += 1;
+    }
+    all
+}
+
+/// Instructions of one run of a machine.
 const INSTRUCTIONS: u64 = 5_000_000;
+
+/// Queries of one run of the STLT unit, and rows of its table.
+const QUERIES: u64 = 400_000;
+const ROWS: u64 = 1 << 16;
+/// Bytes of a key-value store, as in [`STLT`].
+const STLT_BYTES: u64 = 64 << 20;
 
 /// Instructions of a run that measures the cost of the latency.
 const COST_INSTRUCTIONS: u64 = 1_000_000;
 
-/// Runs a program on a machine whose engine compares.
-fn run(program: &str, size: &str, instructions: u64, seed: u64) -> Result<Totals, String> {
-    let design = format!(
-        "revelator[engine.external.rtl={{latency={LATENCY},interval=1}},placement.tiered_hash.denied=0.5]"
-    );
+/// A block with its programs.
+#[derive(Clone, Copy)]
+enum Block {
+    SpecEngine,
+    StltUnit,
+    L2p,
+}
+
+/// A waveform: its file, the number of the first request, the number of requests, and a netlist with its cells.
+type Waveform = (PathBuf, u64, u64, Vec<PathBuf>);
+
+impl Block {
+    fn named(name: &str) -> Result<Self, String> {
+        match name {
+            "spec_engine" => Ok(Block::SpecEngine),
+            "stlt_unit" => Ok(Block::StltUnit),
+            "l2p" => Ok(Block::L2p),
+            _ => Err(USAGE.to_owned()),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Block::SpecEngine => "spec_engine",
+            Block::StltUnit => "stlt_unit",
+            Block::L2p => "l2p",
+        }
+    }
+
+    fn drivers(self) -> [Driver; 5] {
+        match self {
+            Block::SpecEngine => ENGINE,
+            Block::StltUnit => STLT,
+            Block::L2p => L2P,
+        }
+    }
+
+    /// Requests among these counts.
+    fn requests(self, counts: &Map<String, Value>) -> u64 {
+        let keys: &[&str] = match self {
+            Block::SpecEngine => &["requests"],
+            Block::StltUnit => &["loads", "inserts"],
+            Block::L2p => &["walks"],
+        };
+        let count = |key: &&str| counts.get(*key).and_then(Value::as_u64).unwrap_or(0);
+        keys.iter().map(count).sum()
+    }
+
+    /// Runs a program for so many instructions or queries, and compares. The counts of what was compared.
+    fn run(
+        self,
+        driver: Driver,
+        length: u64,
+        seed: u64,
+        waveform: Option<Waveform>,
+    ) -> Result<Map<String, Value>, String> {
+        let trace = waveform.is_some();
+        let (netlist, waveform) = match waveform {
+            Some((file, first, requests, netlist)) => (netlist, Some((file, first, requests))),
+            None => (Vec::new(), None),
+        };
+        let counts = match self {
+            Block::SpecEngine => {
+                check::install(check::Options {
+                    variant: Variant {
+                        trace,
+                        netlist,
+                        ..Variant::default()
+                    },
+                    waveform,
+                    pauses: trace,
+                });
+                let engine = format!(
+                    "engine.external.rtl={{latency={LATENCY},interval=1}},placement.tiered_hash.denied=0.5"
+                );
+                simulate(SOURCE.0, driver, &engine, length, seed)?;
+                serde_json::to_value(check::take_totals())
+            }
+            Block::StltUnit => {
+                let Driver { program, .. } = driver;
+                let totals =
+                    stlt_check::run(program, STLT_BYTES, length, ROWS, seed, waveform, &netlist)?;
+                serde_json::to_value(totals)
+            }
+            Block::L2p => {
+                l2p_check::install(l2p_check::Options { waveform, netlist });
+                simulate(
+                    L2P_SOURCE.0,
+                    driver,
+                    "page_table.external.rtl={}",
+                    length,
+                    seed,
+                )?;
+                serde_json::to_value(l2p_check::take_totals())
+            }
+        };
+        match counts {
+            Ok(Value::Object(counts)) => Ok(counts),
+            _ => Err("the counts are no numbers".to_owned()),
+        }
+    }
+}
+
+/// Runs a program on a machine that compares.
+fn simulate(
+    machine: &str,
+    driver: Driver,
+    set: &str,
+    instructions: u64,
+    seed: u64,
+) -> Result<(), String> {
+    let Driver {
+        program,
+        size,
+        design,
+    } = driver;
     let spec: RunSpec = serde_json::from_value(json!({
-        "machine": "revelator-table1", "designs": [design], "seed": seed,
+        "machine": machine, "designs": [format!("{design}[{set}]")], "seed": seed,
         "source": {"workload": {"name": program, "size": size}},
         "limits": {"instructions": instructions},
     }))
@@ -55,20 +213,8 @@ fn run(program: &str, size: &str, instructions: u64, seed: u64) -> Result<Totals
         .map_err(|error| format!("{program}: {error}"))?;
     let design = &result.designs[0];
     match design.status {
-        Status::Complete => Ok(check::take_totals()),
+        Status::Complete => Ok(()),
         _ => Err(format!("{program}: {:?}", design.message)),
-    }
-}
-
-/// Sums of two runs.
-fn add(a: Totals, b: Totals) -> Totals {
-    Totals {
-        requests: a.requests + b.requests,
-        candidates: a.candidates + b.candidates,
-        guesses: a.guesses + b.guesses,
-        waited: a.waited + b.waited,
-        cycles: a.cycles + b.cycles,
-        writes: a.writes + b.writes,
     }
 }
 
@@ -86,29 +232,37 @@ fn keep(section: &str, value: Value) -> io::Result<()> {
     fs::write(path, text)
 }
 
-/// Runs all programs in turn, each with a new seed in each round, and keeps the sums after each round.
-fn long(requests: u64) -> Result<(), String> {
-    check::install(Options::default());
-    let mut sums = [Totals::default(); PROGRAMS.len()];
-    let share = requests.div_ceil(PROGRAMS.len() as u64);
+/// Runs all programs in turn, with a new seed in each round, and keeps the sums after each round.
+fn long(block: Block, requests: u64) -> Result<(), String> {
+    let drivers = block.drivers();
+    let mut sums = [(); 5].map(|()| Map::new());
+    let length = if matches!(block, Block::StltUnit) {
+        QUERIES
+    } else {
+        INSTRUCTIONS
+    };
     for round in 1.. {
         let began = Instant::now();
-        for ((program, size), sum) in PROGRAMS.into_iter().zip(&mut sums) {
-            if sum.requests < share {
-                *sum = add(*sum, run(program, size, INSTRUCTIONS, round)?);
+        for (driver, sum) in drivers.into_iter().zip(&mut sums) {
+            for (name, count) in block.run(driver, length, round, None)? {
+                let before = sum.get(&name).and_then(Value::as_u64).unwrap_or(0);
+                let after = before + count.as_u64().unwrap_or(0);
+                sum.insert(name, after.into());
             }
         }
-        println!("round {round}: {:?}, {sums:?}", began.elapsed());
-        let rows = PROGRAMS.into_iter().zip(&sums);
-        let rows = rows.map(
-            |((program, size), sum)| json!({"program": program, "size": size, "compared": sum}),
-        );
-        let all: u64 = sums.iter().map(|sum| sum.requests).sum();
-        let value = json!({
-            "programs": rows.collect::<Vec<_>>(), "requests": all, "differences": 0,
-        });
-        keep("cosimulation.spec_engine", value).map_err(|error| error.to_string())?;
-        if sums.iter().all(|sum| sum.requests >= share) {
+        let all: u64 = sums.iter().map(|sum| block.requests(sum)).sum();
+        println!("round {round}: {:?}, {all} requests", began.elapsed());
+        let rows: Vec<Value> = (drivers.iter().zip(&sums))
+            .map(|(driver, sum)| {
+                json!({
+                    "program": driver.program, "size": driver.size, "design": driver.design, "compared": sum,
+                })
+            })
+            .collect();
+        let value = json!({ "programs": rows, "requests": all, "differences": 0 });
+        let section = format!("cosimulation.{}", block.name());
+        keep(&section, value).map_err(|error| error.to_string())?;
+        if all >= requests {
             break;
         }
     }
@@ -120,7 +274,7 @@ fn cost() -> Result<(), String> {
     let hardware =
         format!("revelator[engine.revelator.latency={LATENCY},engine.revelator.interval=1]");
     let mut rows = Vec::new();
-    for (program, size) in PROGRAMS {
+    for Driver { program, size, .. } in ENGINE {
         let spec: RunSpec = serde_json::from_value(json!({
             "machine": "revelator-table1", "designs": ["radix", "revelator", hardware],
             "source": {"workload": {"name": program, "size": size}},
@@ -152,29 +306,30 @@ fn cost() -> Result<(), String> {
     keep("cost.spec_engine", value).map_err(|error| error.to_string())
 }
 
-fn waveform(arguments: &[String]) -> Result<(), String> {
+fn waveform(block: Block, arguments: &[&str]) -> Result<(), String> {
     let [file, program, first, requests, netlist @ ..] = arguments else {
         return Err(USAGE.to_owned());
     };
-    let number = |text: &String| text.parse::<u64>().map_err(|_| USAGE.to_owned());
-    let found = PROGRAMS.iter().find(|(name, _)| name == program);
-    let (program, size) = found.ok_or_else(|| USAGE.to_owned())?;
+    let number = |text: &str| text.parse::<u64>().map_err(|_| USAGE.to_owned());
+    let drivers = block.drivers();
+    let found = drivers.into_iter().find(|d| d.program == *program);
+    let driver = found.ok_or_else(|| USAGE.to_owned())?;
     let (first, requests) = (number(first)?, number(requests)?);
-    check::install(Options {
-        variant: Variant {
-            trace: true,
-            netlist: netlist.iter().map(PathBuf::from).collect(),
-            ..Variant::default()
-        },
-        waveform: Some((PathBuf::from(file), first, requests)),
-        pauses: true,
-    });
     // A miss comes after at most some hundred instructions.
-    let totals = run(program, size, 200 * (first + requests), 1)?;
-    if totals.requests < first + requests {
-        return Err(format!("{program} has {} requests only", totals.requests));
+    let length = match block {
+        Block::StltUnit => first + requests,
+        Block::SpecEngine | Block::L2p => 200 * (first + requests),
+    };
+    let netlist = netlist.iter().map(PathBuf::from).collect();
+    let waveform = (PathBuf::from(file), first, requests, netlist);
+    let counts = block.run(driver, length, 1, Some(waveform))?;
+    if block.requests(&counts) < first + requests {
+        return Err(format!(
+            "{program} has {} requests only",
+            block.requests(&counts)
+        ));
     }
-    println!("{totals:?}");
+    println!("{counts:?}");
     Ok(())
 }
 
@@ -185,13 +340,15 @@ fn main() -> Result<(), String> {
             "{package} is not installed (on Debian, as root: apt-get install {package})"
         ));
     }
-    match arguments.split_first() {
-        Some((option, [])) if option == "--long" => long(10_000_000),
-        Some((option, [requests])) if option == "--long" => {
-            long(requests.parse().map_err(|_| USAGE.to_owned())?)
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["--long", block] => long(Block::named(block)?, 10_000_000),
+        ["--long", block, requests] => {
+            let requests = requests.parse().map_err(|_| USAGE.to_owned())?;
+            long(Block::named(block)?, requests)
         }
-        Some((option, [])) if option == "--cost" => cost(),
-        Some((option, rest)) if option == "--waveform" => waveform(rest),
+        ["--cost"] => cost(),
+        ["--waveform", block, ref rest @ ..] => waveform(Block::named(block)?, rest),
         _ => Err(USAGE.to_owned()),
     }
 }

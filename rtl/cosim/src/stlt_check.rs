@@ -5,8 +5,11 @@
 //! only while the unit is idle. The STB and the IPB are compared with lists in this file.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use pagewalk_os::INVALID_PAGES;
+use pagewalk_programs::{Options, build};
+use pagewalk_stream::{Batch, End, ShortcutQuery};
 use pagewalk_tables::{
     STLT_FEWEST_ROWS, STLT_ROW_BYTES, STLT_SIZE_BIT, STLT_SUB_BITS, Stlt, StltCounter,
     StltInserted, StltPage, StltSpec,
@@ -162,13 +165,13 @@ pub struct Harness {
 
 impl Harness {
     /// An empty table of `rows` rows.
-    pub fn new(spec: StltSpec, rows: u64, seed: u64, trace: bool) -> Self {
+    pub fn new(spec: StltSpec, rows: u64, seed: u64, trace: bool, netlist: &[PathBuf]) -> Self {
         let saturates = spec.counter == StltCounter::Saturates;
         let mut random = rng(seed, "rtl.stlt");
         // A multiple of the table's size.
         let base = (random.random_range(1..16) * rows * STLT_ROW_BYTES) & ((1 << 46) - 1);
         let mut harness = Harness {
-            hardware: StltUnit::with_ways(u64::from(spec.ways), saturates, trace),
+            hardware: StltUnit::with_ways(u64::from(spec.ways), saturates, trace, netlist),
             model: Stlt::new(&spec, rows, PhysAddr(base), seed, "table"),
             spec,
             base,
@@ -679,4 +682,71 @@ impl Harness {
             assert_eq!(*words, self.model.row_words(row as u64), "row {row}");
         }
     }
+}
+
+/// Gives the queries of a key-value store to the unit until there are enough. A waveform has its file, the number of the
+/// first query, and the number of queries.
+///
+/// # Errors
+/// The program cannot be built, or fails.
+pub fn run(
+    name: &str,
+    size: u64,
+    queries: u64,
+    rows: u64,
+    seed: u64,
+    waveform: Option<(PathBuf, u64, u64)>,
+    netlist: &[PathBuf],
+) -> Result<Totals, String> {
+    let params = [("shortcut", "stlt"), ("request", "lookup")];
+    let options = Options {
+        size_bytes: Some(size),
+        threads: 1,
+        seed,
+        params: params.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+    };
+    let named = |error: String| format!("{name}: {error}");
+    let mut program = build(name, &options).map_err(|error| named(error.to_string()))?;
+    let trace = waveform.is_some();
+    let mut harness = Harness::new(StltSpec::default(), rows, seed, trace, netlist);
+    let mut random = rng(seed, name);
+    let mut batch = Batch::new();
+    for n in 0.. {
+        if let Some((file, first, number)) = &waveform
+            && (n == *first || n == first + number)
+        {
+            harness.settle();
+            let begins = (n == *first).then_some(file.as_path());
+            harness.hardware.trace(begins);
+        }
+        if n == queries {
+            break;
+        }
+        let query = loop {
+            let end = program.fill(0, &mut batch);
+            break match end.map_err(|error| named(error.to_string()))? {
+                End::Query(ShortcutQuery::LoadVa { integer }) => Query {
+                    insert: false,
+                    integer,
+                    va: 0,
+                },
+                End::Query(ShortcutQuery::InsertVa { integer, va }) => Query {
+                    insert: true,
+                    integer,
+                    va: va.0,
+                },
+                End::Exit => return Err(named(format!("ends after {n} queries"))),
+                _ => continue,
+            };
+        };
+        let value = harness.query(&query);
+        if random.random_range(0..2000) == 0 {
+            harness.invalidate(if query.insert { query.va } else { value });
+        }
+        harness.pause(random.random_range(0..16));
+        let reply = if query.insert { 1 } else { value };
+        program.shortcut_result(0, Some(reply));
+    }
+    harness.compare_rows();
+    Ok(harness.totals)
 }

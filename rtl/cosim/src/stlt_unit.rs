@@ -1,5 +1,7 @@
 //! The STLT unit of `rtl/stlt_unit`, one cycle at a time.
 
+use std::path::PathBuf;
+
 use crate::verilated::{Block, Model, sources};
 
 /// Inputs of a cycle. The module's ports have the same names.
@@ -82,20 +84,28 @@ pub struct Outputs {
 pub type StltUnit = Model<Inputs, Outputs>;
 
 impl Model<Inputs, Outputs> {
-    /// A model with these parameters, after its reset.
+    /// A model with these parameters, after its reset: of the sources, or of a netlist and its cells.
     ///
     /// # Panics
     /// Verilator or the compiler fails.
-    pub fn with_ways(ways: u64, saturates: bool, trace: bool) -> Self {
+    pub fn with_ways(ways: u64, saturates: bool, trace: bool, netlist: &[PathBuf]) -> Self {
         let block = Block {
             top: "stlt_unit",
-            sources: sources(&["stlt_unit"]),
+            sources: if netlist.is_empty() {
+                sources(&["stlt_unit"])
+            } else {
+                netlist.to_vec()
+            },
             shim: crate::root().join("rtl/cosim/shim/stlt_unit.cpp"),
-            parameters: vec![
-                ("WAYS", ways),
-                ("SATURATES", u64::from(saturates)),
-                ("EXTERNAL_RANDOM", 1),
-            ],
+            parameters: if netlist.is_empty() {
+                vec![
+                    ("WAYS", ways),
+                    ("SATURATES", u64::from(saturates)),
+                    ("EXTERNAL_RANDOM", 1),
+                ]
+            } else {
+                Vec::new()
+            },
             trace,
         };
         let reset = Inputs {

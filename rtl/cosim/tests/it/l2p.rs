@@ -44,7 +44,11 @@ impl Case {
             serial: false,
         };
         Case {
-            table: Checked::new(&CheckedSpec(spec), Owner::new(Asid(1), seed)),
+            table: Checked::new(
+                &CheckedSpec(spec),
+                Owner::new(Asid(1), seed),
+                &Options::default(),
+            ),
             memory: Fresh(1 << 30),
             caches: WalkCacheSet::new(&none, 0).with_cuckoo(&CuckooWalkSpec::default()),
             random: rng(seed, "rtl.l2p"),
@@ -149,31 +153,35 @@ fn random_changes_of_a_table_give_the_lines_of_the_simulator() {
     if !verilated::available() {
         return;
     }
-    let all = PageSize::ALL;
-    // Tables with few L2P entries change their chunks early, to all sizes in turn.
-    for (ways, entries, initial_slots, sizes, changes, every) in [
-        (3, 32, 128, &all[..], 30_000, 3),
-        (3, 1, 128, &all[..1], 1_400_000, 199),
-        (3, 2, 64, &all[..2], 60_000, 7),
-        (2, 1, 64, &all[..], 20_000, 3),
-        (4, 3, 256, &all[1..], 20_000, 3),
+    let (all, [kb, mb, mb8, mb64]) = (PageSize::ALL, [8 << 10, 1 << 20, 8 << 20, 64 << 20]);
+    let mut sums = Totals::default();
+    // Tables with few L2P entries change their chunks early.
+    for (ways, entries, chunks, sizes, changes) in [
+        (3, 32, [kb, mb], &all[..], 12_000),
+        (3, 1, [kb, mb8], &all[..1], 12_000),
+        (3, 2, [kb, mb64], &all[..2], 12_000),
+        (3, 1, [mb, mb8], &all[..1], 150_000),
+        (2, 1, [kb, mb], &all[..], 8_000),
+        (4, 3, [mb8, mb64], &all[1..], 8_000),
     ] {
-        for (in_place, per_way) in [(true, true), (false, false)] {
+        for in_place in [true, false] {
             let spec = MemoryEfficientSpec {
                 ways,
                 l2p_entries: entries,
-                initial_slots,
+                chunks: chunks.to_vec(),
                 in_place,
-                per_way,
+                per_way: in_place,
                 ..MemoryEfficientSpec::default()
             };
-            if changes > 1_000_000 && !in_place {
-                continue;
-            }
-            let t = compare(spec, sizes, changes, every);
-            println!("{ways} {entries} {in_place}: {t:?}");
+            let t = compare(spec, sizes, changes, changes / 2_000);
+            assert!(
+                t.walks > 2_000 && t.waited > 300,
+                "{ways}, {entries}: {t:?}"
+            );
+            sums.add(&t);
         }
     }
+    println!("{sums:?}");
 }
 
 /// The checked tables of a process share their sums.
@@ -204,7 +212,7 @@ fn walks_of_programs_get_the_lines_of_the_simulator_in_its_cycles() {
     }
     for (workload, size, design) in [
         ("gups", "256MiB", "mehpt"),
-        ("bfs", "64MiB", "mehpt-thp"),
+        ("bfs", "64MiB", "mehpt"),
         ("xsbench", "64MiB", "mehpt"),
         ("kv-hash", "64MiB", "mehpt-thp"),
         ("dlrm", "64MiB", "mehpt-l2p"),

@@ -1,9 +1,7 @@
 //! The STLT unit against the simulator's table.
 
-use pagewalk_programs::{Options, build};
-use pagewalk_rtl::stlt_check::{Harness, Query, Totals};
+use pagewalk_rtl::stlt_check::{Harness, Query, Totals, run};
 use pagewalk_rtl::verilated;
-use pagewalk_stream::{Batch, End, ShortcutQuery};
 use pagewalk_tables::{StltCounter, StltSpec};
 use pagewalk_units::rng;
 use rand::{Rng, RngExt};
@@ -41,6 +39,7 @@ fn compare(ways: u32, counter: StltCounter, queries: u64) -> Totals {
         256 << (ways % 3),
         u64::from(ways),
         false,
+        &[],
     );
     let mut random = rng(u64::from(ways), "queries");
     let mut steps = 2;
@@ -103,49 +102,6 @@ fn random_queries_leave_the_rows_and_results_of_the_simulator() {
     }
 }
 
-/// Gives the queries of a key-value store to the unit until there are enough.
-fn run(name: &str, queries: u64, rows: u64) -> Totals {
-    let params = [("shortcut", "stlt"), ("request", "lookup")];
-    let options = Options {
-        size_bytes: Some(4 << 20),
-        threads: 1,
-        seed: 1,
-        params: params.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
-    };
-    let mut program = build(name, &options).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let mut harness = Harness::new(spec(4, StltCounter::Wraps), rows, 1, false);
-    let mut random = rng(1, name);
-    let mut batch = Batch::new();
-    while harness.totals.loads + harness.totals.inserts < queries {
-        let end = program
-            .fill(0, &mut batch)
-            .unwrap_or_else(|e| panic!("{name}: {e}"));
-        let query = match end {
-            End::Query(ShortcutQuery::LoadVa { integer }) => Query {
-                insert: false,
-                integer,
-                va: 0,
-            },
-            End::Query(ShortcutQuery::InsertVa { integer, va }) => Query {
-                insert: true,
-                integer,
-                va: va.0,
-            },
-            End::Exit => break,
-            _ => continue,
-        };
-        let value = harness.query(&query);
-        if random.random_range(0..2000) == 0 {
-            harness.invalidate(if query.insert { query.va } else { value });
-        }
-        harness.pause(random.random_range(0..16));
-        let reply = if query.insert { 1 } else { value };
-        program.shortcut_result(0, Some(reply));
-    }
-    harness.compare_rows();
-    harness.totals
-}
-
 const PROGRAMS: [&str; 5] = ["kv-hash", "kv-dense", "kv-map", "kv-btree", "kv-redis"];
 
 #[test]
@@ -154,7 +110,8 @@ fn queries_of_key_value_stores_get_the_results_of_the_simulator() {
         return;
     }
     for name in PROGRAMS {
-        let t = run(name, 8_000, 1 << 12);
+        let t = run(name, 4 << 20, 8_000, 1 << 12, 1, None, &[])
+            .expect("the program has enough queries");
         assert!(t.loads + t.inserts >= 8_000, "{name}: {t:?}");
         assert!(t.hits > 300 && t.rows_written > 300, "{name}: {t:?}");
         assert_eq!(t.loads_timed, t.loads, "{name}: {t:?}");

@@ -21,6 +21,12 @@ class Block:
     still: tuple[str, ...]
     #: Parameters for which the block is checked and synthesised.
     settings: tuple[dict[str, int], ...]
+    #: Parameters for which the netlist is compared with the simulator.
+    cosimulated: dict[str, int]
+    #: Programs of the comparison.
+    programs: tuple[str, ...]
+    #: For the power: the first request of each program, and the number of requests.
+    sampled: tuple[int, int]
 
     def sources(self) -> list[Path]:
         """The source files."""
@@ -42,6 +48,9 @@ BLOCKS = {
         ),
         still=("registers.range_start", "registers.range_frames"),
         settings=tuple({"TIERS": tiers} for tiers in range(1, 7)),
+        cosimulated={"TIERS": 6},
+        programs=("gups", "bfs", "xsbench", "kv-hash", "dlrm"),
+        sampled=(500, 100),
     ),
     "stlt_unit": Block(
         top="stlt_unit",
@@ -57,6 +66,10 @@ BLOCKS = {
         ),
         still=(),
         settings=tuple({"WAYS": ways} for ways in (1, 2, 4, 8)),
+        # The test gives the random numbers that the simulator has drawn.
+        cosimulated={"WAYS": 4, "EXTERNAL_RANDOM": 1},
+        programs=("kv-hash", "kv-dense", "kv-map", "kv-btree", "kv-redis"),
+        sampled=(2000, 100),
     ),
     "l2p": Block(
         top="l2p",
@@ -76,5 +89,8 @@ BLOCKS = {
             for name in ("old_bits", "new_bits", "old_kind", "new_kind")
         ),
         settings=tuple({"WAYS": ways} for ways in (2, 3, 4)),
+        cosimulated={"WAYS": 3},
+        programs=("gups", "bfs", "xsbench", "kv-hash", "dlrm"),
+        sampled=(500, 100),
     ),
 }

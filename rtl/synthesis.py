@@ -137,7 +137,6 @@ def mapped(block: Block, setting: dict[str, int], library: Library, work: Path) 
     yosys = elaborate(block, setting, work)
     yosys.run(
         "synth -run coarse:fine",
-        "memory_map",
         "check -assert",
         "techmap -map +/techmap.v -map +/choices/han-carlson.v",
         "opt -fast",

@@ -20,20 +20,34 @@ module chunk_table #(
     output logic [ SIZES*BASE_BITS-1:0] bases
 );
   logic [ENTRIES-1:0] valid;
-  logic [BASE_BITS-1:0] entries[ENTRIES];
-  always_ff @(posedge clk) begin
-    if (rst) valid <= '0;
-    else if (write) valid[index] <= present;
-    if (write) entries[index] <= base;
-  end
+  logic [ENTRIES*BASE_BITS-1:0] entries;
   generate
-    for (genvar i = 0; i < SIZES; i++) begin : g_port
+    for (genvar i = 0; i < ENTRIES; i++) begin : g_entry
+      always_ff @(posedge clk) begin
+        if (rst) valid[i] <= 1'b0;
+        else if (write && index == ENTRY_BITS'(i)) valid[i] <= present;
+        if (write && index == ENTRY_BITS'(i)) entries[i*BASE_BITS+:BASE_BITS] <= base;
+      end
+    end
+    for (genvar s = 0; s < SIZES; s++) begin : g_port
       logic [ENTRY_BITS-1:0] read;
-      assign read = reads[i*ENTRY_BITS+:ENTRY_BITS];
+      logic read_present;
+      logic [BASE_BITS-1:0] read_base;
+      assign read = reads[s*ENTRY_BITS+:ENTRY_BITS];
+      always_comb begin
+        read_present = 1'b0;
+        read_base = '0;
+        for (int i = 0; i < ENTRIES; i++) begin
+          if (read == ENTRY_BITS'(i)) begin
+            read_present = read_present | valid[i];
+            read_base = read_base | entries[i*BASE_BITS+:BASE_BITS];
+          end
+        end
+      end
       always_ff @(posedge clk) begin
         if (enable) begin
-          presents[i] <= read < ENTRY_BITS'(ENTRIES) && valid[read];
-          bases[i*BASE_BITS+:BASE_BITS] <= entries[read];
+          presents[s] <= read_present;
+          bases[s*BASE_BITS+:BASE_BITS] <= read_base;
         end
       end
     end

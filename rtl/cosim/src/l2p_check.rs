@@ -28,7 +28,7 @@ pub const NAME: &str = "rtl";
 /// Page sizes, each with L2P entries of its own.
 const SIZES: usize = PageSize::ALL.len();
 
-/// Most cycles between walks that are simulated. Longer pauses end when the hardware is idle.
+/// Most cycles between walks that are simulated outside of a waveform. Longer pauses end when the hardware is idle.
 const PAUSE: i64 = 64;
 
 /// Sums over the tables that have been dropped.
@@ -453,7 +453,13 @@ impl Hardware {
         self.totals.waited += u64::from(waits);
         self.busy.end = start + 1;
         let now = self.model.cycle as i64;
-        if self.rebase || !(now..now + PAUSE).contains(&self.cycle(start)) {
+        let traced = |w: &(PathBuf, u64, u64)| (w.1..w.1 + w.2).contains(&self.totals.walks);
+        let pause = if self.waveform.as_ref().is_some_and(traced) {
+            1 << 20
+        } else {
+            PAUSE
+        };
+        if self.rebase || !(now..now + pause).contains(&self.cycle(start)) {
             self.drain();
             self.base = self.model.cycle as i64 - start as i64;
             self.rebase = false;

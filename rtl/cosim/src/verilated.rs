@@ -121,6 +121,8 @@ impl Block {
                     .map(|(name, n)| format!("-G{name}={n}")),
             )
             .args(self.trace.then_some("--trace"))
+            // Nets of a netlist begin with an underscore.
+            .args(self.trace.then_some("--trace-underscore"))
             .args(&self.sources);
         run(&mut verilate);
         let root = run(Command::new("verilator").args(["--getenv", "VERILATOR_ROOT"]));

@@ -1,0 +1,277 @@
+"""Dynamic power from the changes of nets in a cosimulated run of the netlist.
+
+The netlist takes the place of the sources in `rtl-cosim --waveform`, so each of its answers is compared as well. The
+waveform gives the changes of each net. Each change of a net costs half its capacitance times the voltage squared, where
+the capacitance is that of the driven pins. Each change of a cell's output costs the cell's internal energy at that load,
+and each change of an input the hidden energy of the library, both at the middle transition time of the library's tables
+and averaged over the conditions. A flip-flop whose output changes has no hidden energy of its clock's edge. The
+simulation has no delays, so there are no glitches, and there are no wires.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from bisect import bisect
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from blocks import HERE, Block
+from liberty import Library
+from synthesis import PERIOD, Yosys, mapped
+
+#: Bits of a net's alphabet in the netlist: Yosys's constants.
+CONSTANT = ("0", "1", "x", "z")
+
+#: Yosys reads no cell that is described by a table of states.
+CLOCK_GATE = """
+module {name} (input CK, input E, output GCK);
+  reg open;
+  always_latch if (!CK) open = E;
+  assign GCK = CK & open;
+endmodule
+"""
+
+
+@dataclass
+class Group:
+    """A group of a liberty file."""
+
+    kind: str
+    name: str
+    values: dict[str, str] = field(default_factory=dict)
+    groups: list[Group] = field(default_factory=list)
+
+    def all(self, *kinds: str) -> Iterator[Group]:
+        """The groups of these kinds directly in this one."""
+        return (group for group in self.groups if group.kind in kinds)
+
+
+def parsed(path: Path) -> Group:
+    """The groups of a liberty file that has one statement a line."""
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL).replace("\\\n", " ")
+    root = Group("root", "")
+    open_groups = [root]
+    for line in text.splitlines():
+        if found := re.match(r"\s*(\w+)\s*\(([^)]*)\)\s*\{", line):
+            group = Group(found[1], found[2].replace('"', "").strip())
+            open_groups[-1].groups.append(group)
+            open_groups.append(group)
+        elif re.match(r"\s*\}", line):
+            open_groups.pop()
+        elif found := re.match(r"\s*(\w+)\s*(?::|\()\s*(.*?)\)?\s*;", line):
+            open_groups[-1].values[found[1]] = found[2].replace('"', "").strip()
+    return root.groups[0]
+
+
+def numbers(text: str) -> list[float]:
+    """The numbers of a list."""
+    return [float(number) for number in re.findall(r"[-+.\deE]+", text)]
+
+
+def at_load(table: Group, load: float) -> float:
+    """The energy of a table in fJ, at its middle transition time and this load in fF."""
+    values = numbers(table.values["values"])
+    slews = numbers(table.values["index_1"])
+    middle = len(slews) // 2
+    if "index_2" not in table.values:
+        return values[middle]
+    loads = numbers(table.values["index_2"])
+    row = values[middle * len(loads) : (middle + 1) * len(loads)]
+    right = min(max(bisect(loads, load), 1), len(loads) - 1)
+    share = (load - loads[right - 1]) / (loads[right] - loads[right - 1])
+    return row[right - 1] + share * (row[right] - row[right - 1])
+
+
+class Energies:
+    """Energies of a library's cells."""
+
+    def __init__(self, library: Library) -> None:
+        """Reads the library."""
+        root = parsed(library.path)
+        self.voltage = float(root.values["nom_voltage"])
+        self.cells = {cell.name: cell for cell in root.all("cell")}
+        self.pins = {
+            (cell.name, pin.name): pin for cell in root.all("cell") for pin in cell.all("pin")
+        }
+        self.known: dict[tuple[str, str, int], float] = {}
+
+    def leakage(self, cell: str) -> float:
+        """Leakage in nW."""
+        return float(self.cells[cell].values["cell_leakage_power"])
+
+    def internal(self, cell: str, pin: str, load: float) -> float:
+        """Energy of a change of a pin in fJ."""
+        key = (cell, pin, round(10 * load))
+        if key not in self.known:
+            tables = [
+                at_load(table, load)
+                for power in self.pins[cell, pin].all("internal_power")
+                for table in power.all("rise_power", "fall_power")
+                # A scalar is no energy: the edge changes the output, whose table has it.
+                if table.name != "scalar"
+            ]
+            self.known[key] = sum(tables) / len(tables) if tables else 0.0
+        return self.known[key]
+
+    def outputs(self, cell: str) -> list[str]:
+        """Output pins."""
+        pins = self.cells[cell].all("pin")
+        return [pin.name for pin in pins if pin.values.get("direction") == "output"]
+
+
+def changes(waveform: Path, nets: set[str]) -> tuple[Counter[tuple[str, int]], int]:
+    """Changes of each bit of these nets of the top module, and the time of the waveform in its units."""
+    codes: dict[str, tuple[str, int]] = {}
+    last: dict[str, str] = {}
+    counts: Counter[tuple[str, int]] = Counter()
+    depth = time = 0
+    with waveform.open() as lines:
+        for line in lines:
+            first = line[0]
+            if first in "01":
+                code, value = line[1:-1], first
+            elif first == "b":
+                value, code = line[1:-1].split(" ")
+            elif first == "#":
+                time = int(line[1:])
+                continue
+            else:
+                depth += line.startswith("$scope") - line.startswith("$upscope")
+                found = re.match(r"\s*\$var \w+ +(\d+) (\S+) (\S+)", line)
+                if found and depth == 2 and found[3] in nets:
+                    codes.setdefault(found[2], (found[3], int(found[1])))
+                continue
+            if code not in codes:
+                continue
+            name, width = codes[code]
+            before, value = last.get(code), value.rjust(width, "0")
+            last[code] = value
+            if before is None or before == value:
+                continue
+            for place, (old, new) in enumerate(zip(reversed(before), reversed(value), strict=True)):
+                if old != new:
+                    counts[name, place] += 1
+    return counts, time
+
+
+def netlist(block: Block, setting: dict[str, int], library: Library, work: Path) -> dict[str, Any]:
+    """Writes `work/power.v` and `work/cells.v`; returns the top module with a name for each net."""
+    mapped(block, setting, library, work)
+    yosys = Yosys(work / "power.log")
+    yosys.run(
+        f"read_json {work / 'netlist.json'}",
+        f"hierarchy -top {block.top}",
+        "setattr -mod -unset keep_hierarchy *",
+        "flatten",
+        "splitnets",
+        "rename -hide",
+        "opt_clean -purge",
+        "rename -enumerate",
+        f"write_json {work / 'power.json'}",
+        f"write_verilog -simple-lhs -noattr -noexpr -nohex {work / 'power.v'}",
+    )
+    module: dict[str, Any] = json.loads((work / "power.json").read_text())["modules"][block.top]
+    cells = Yosys(work / "cells.log")
+    cells.run(
+        f"read_liberty -ignore_miss_func -ignore_miss_data_latch {library.path}",
+        f"write_verilog -noattr {work / 'cells.v'}",
+    )
+    written = (work / "cells.v").read_text()
+    used = {cell["type"] for cell in module["cells"].values()}
+    missing = sorted(name for name in used if f"module {name}(" not in written)
+    unknown = [name for name in missing if not name.startswith("CLKGATE_X")]
+    if unknown:
+        raise ValueError(f"Yosys has no function of the cells {', '.join(unknown)}")
+    gates = "".join(CLOCK_GATE.format(name=name) for name in missing)
+    (work / "cells.v").write_text(written + gates)
+    return module
+
+
+def power(
+    module: dict[str, Any], counts: Counter[tuple[str, int]], cycles: float, energies: Energies
+) -> dict[str, float]:
+    """Power in mW at the clock of `PERIOD`."""
+    changed: dict[int, int] = {}
+    for name, net in module["netnames"].items():
+        for place, bit in enumerate(net["bits"]):
+            changed[bit] = max(changed.get(bit, 0), counts[name, place])
+    load: dict[int, float] = defaultdict(float)
+    clocks = set()
+    for cell in module["cells"].values():
+        for pin, [bit] in cell["connections"].items():
+            if cell["port_directions"][pin] == "input" and bit not in CONSTANT:
+                load[bit] += float(energies.pins[cell["type"], pin].values["capacitance"])
+                if pin == "CK":
+                    clocks.add(bit)
+    half = energies.voltage**2 / 2
+    clock = sum(half * load[bit] * changed[bit] for bit in clocks)
+    logic = sum(half * load[bit] * n for bit, n in changed.items() if bit not in clocks)
+    registers = leakage = 0.0
+    for cell in module["cells"].values():
+        kind, pins = cell["type"], {pin: bits[0] for pin, bits in cell["connections"].items()}
+        leakage += energies.leakage(kind)
+        outputs = energies.outputs(kind)
+        flips = max((changed.get(pins.get(pin), 0) for pin in outputs), default=0)
+        for pin in outputs:
+            bit = pins.get(pin)
+            times = flips if "CK" in pins and "GCK" not in outputs else changed.get(bit, 0)
+            energy = times * energies.internal(kind, pin, load.get(bit, 0.0))
+            if "GCK" in outputs:
+                clock += energy
+            elif "CK" in pins:
+                registers += energy
+            else:
+                logic += energy
+        for pin, bit in pins.items():
+            if pin in outputs:
+                continue
+            times = changed.get(bit, 0)
+            if pin == "CK":
+                clock += max(times - flips, 0) * energies.internal(kind, pin, 0.0)
+            else:
+                logic += times * energies.internal(kind, pin, 0.0)
+    # A femtojoule in each nanosecond is a microwatt.
+    scale = 1e-3 / (cycles * PERIOD)
+    watts = {
+        "clock": clock * scale,
+        "registers": registers * scale,
+        "logic": logic * scale,
+        "leakage": leakage * 1e-6,
+    }
+    return {name: round(value, 4) for name, value in watts.items()}
+
+
+def measured(
+    block: Block, library: Library, programs: list[str], work: Path
+) -> Iterator[dict[str, Any]]:
+    """Power of the block's usual setting in runs of programs."""
+    module = netlist(block, block.cosimulated, library, work)
+    energies = Energies(library)
+    nets = set(module["netnames"])
+    waveform = work / "run.vcd"
+    first, requests = block.sampled
+    for program in programs:
+        command = ["cargo", "run", "--quiet", "--profile", "ci", "--locked", "-p", "pagewalk-rtl"]
+        command += ["--", "--waveform", block.top, str(waveform), program, str(first)]
+        command += [str(requests), str(work / "power.v"), str(work / "cells.v")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
+        if done.returncode != 0:
+            sys.exit(f"power: {program}: the netlist differs from the simulator\n{done.stderr}")
+        counts, time = changes(waveform, nets)
+        waveform.unlink()
+        # Two times a cycle, of 500 units each.
+        cycles = time / 1000
+        yield {
+            "parameters": {"program": program},
+            "library": library.name,
+            "requests": requests,
+            "cycles": round(cycles),
+            "clock_ghz": 1 / PERIOD,
+            "power_mw": power(module, counts, cycles, energies),
+        }

@@ -577,6 +577,7 @@ impl Stlts {
         let translations = self.spec.translations;
         let mut result = QueryResult {
             latency: self.spec.scanned(self.spec.insert_latency),
+            walk_latency: self.spec.after_walk(),
             unit: Unit::Insert {
                 row: None,
                 walk: None,

@@ -21,6 +21,8 @@ pub struct QueryResult {
     pub written: Option<PhysAddr>,
     /// Cycles from the arrival of the last line to the result.
     pub latency: u8,
+    /// Cycles from the end of the walk to the result, if there is one.
+    pub walk_latency: u8,
     /// The result does not wait for the lines. They are fetched anyway.
     pub at_once: bool,
     /// The additional work of the core's query unit.

@@ -54,6 +54,11 @@ pub struct StltSpec {
     /// Cycles of `insertSTLT` with four ways, without the walk and the memory reads. Default 4 (table
     /// III).
     pub insert_latency: u8,
+    /// Cycles of `insertSTLT` from the end of its walk, if that comes after the scan of the set. Default: the cycles after
+    /// the arrival of the set, as if the scan waited for the walk. The unit in `rtl/stlt_unit` scans during the walk and has
+    /// 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub walk_latency: Option<u8>,
     /// Cycles that each way adds to both instructions, relative to four ways. Each takes at least one
     /// cycle. Default 1 (our value: section IV-D2 scans a set row by row but gives no number).
     pub scan_latency: u8,
@@ -129,6 +134,7 @@ impl Default for StltSpec {
             counter: StltCounter::Wraps,
             load_latency: 6,
             insert_latency: 4,
+            walk_latency: None,
             scan_latency: 1,
             waits_for_set: true,
             translations: true,
@@ -170,8 +176,20 @@ impl StltSpec {
             .clamp(1, u64::from(u8::MAX)) as u8
     }
 
+    /// Cycles from the end of an insertion's walk to its result.
+    pub fn after_walk(&self) -> u8 {
+        let scanned = self.scanned(self.insert_latency);
+        self.walk_latency.unwrap_or(scanned)
+    }
+
     fn check(&self) -> Result<(), Error> {
         Self::check_rows("rows", self.rows)?;
+        if self.walk_latency == Some(0) {
+            return Err(Error::key(
+                "walk_latency",
+                "is 0; expected at least 1 cycle",
+            ));
+        }
         if !matches!(self.ways, 1 | 2 | 4 | 8) {
             return Err(Error::key(
                 "ways",

@@ -10,8 +10,8 @@ impl Core {
     /// Executes the op at which [`Core::run`] ended with [`super::Stop::Query`].
     ///
     /// The latency of `query_result` begins when all lines that it reads have arrived (unless it is
-    /// `at_once`) and its walk has ended, if there is one. Lines and walk overlap. A line that the
-    /// query writes is requested at retirement. Without a shortcut there is no `query_result`, and
+    /// `at_once`), and its `walk_latency` when its walk has ended, if there is one. The result is ready
+    /// after both. A line that the query writes is requested at retirement. Without a shortcut there is no `query_result`, and
     /// the op is an instruction of one cycle.
     pub fn run_query<B: Below>(
         &mut self,
@@ -43,7 +43,9 @@ impl Core {
         let arrived = start.max(start.moved_to(back.at * self.width));
         let mut done = arrived + latency * self.width;
         if known > back.at {
-            done.real = start.real.max(known * self.width) + latency * self.width;
+            let after_walk = query_result.map_or(1, |l| u64::from(l.walk_latency));
+            let walked = start.real.max(known * self.width) + after_walk * self.width;
+            done.real = done.real.max(walked);
             let waited = self.translation_wait(now, began, known);
             self.record_wait(done, &waited);
         }

@@ -26,6 +26,7 @@ fn result_of(lines: &[u64], written: bool) -> QueryResult {
         reads: lines.iter().map(at).collect(),
         written: written.then(|| at(&lines[0])),
         latency: LATENCY,
+        walk_latency: LATENCY,
         ..QueryResult::default()
     }
 }
@@ -187,6 +188,22 @@ fn an_insertion_takes_its_walk_or_its_line_and_the_latency() {
     assert!(walked(&b) - walk < DRAM);
     assert_eq!(cycles, DRAM + Cycle::from(LATENCY) + 1);
     assert_eq!(b.get("core.0.mmu", "walks"), 1, "of the instructions");
+}
+
+#[test]
+fn a_scan_that_overlaps_with_the_walk_leaves_the_latency_of_the_walk() {
+    let mut b = Bench::with_stlt(&spec(), &mmu());
+    b.run(&[compute(1, 1)]);
+    let overlaps = |page, lines: &[u64]| QueryResult {
+        walk_latency: 1,
+        ..insertion(page, lines)
+    };
+    let cycles = run(&mut b, &[query()], |_| Some(overlaps(1 << 20, &[])));
+    let walk = b.get("core.0.mmu.stlt", "walk_cycles");
+    assert_eq!(cycles, walk + 1 + 1);
+    // The scan ends after the short walk.
+    let cycles = run(&mut b, &[query()], |_| Some(overlaps((1 << 20) + 1, &[5])));
+    assert_eq!(cycles, DRAM + Cycle::from(LATENCY) + 1);
 }
 
 #[test]

@@ -312,4 +312,11 @@ fn a_set_is_scanned_row_by_row_and_table_iii_is_of_four() {
     assert_eq!([1, 2, 4, 8].map(free), [6; 4]);
     assert_eq!(of(1, 9).scanned(4), 1, "no less than a cycle");
     assert_eq!(of(8, u8::MAX).scanned(4), u8::MAX);
+    assert_eq!(of(8, 1).after_walk(), 8, "the scan follows the walk");
+    let walk_latency = Some(1);
+    let overlaps = StltSpec {
+        walk_latency,
+        ..of(8, 1)
+    };
+    assert_eq!(overlaps.after_walk(), 1);
 }

@@ -52,10 +52,10 @@ SIGNALS = {
         Signal("set_row", "its first row", "set_valid", hexadecimal=True),
         Signal("row_valid", "row arrives"),
         Signal("found", "row matches"),
-        Signal("write_valid", "row written"),
-        Signal("write_counter", "its counter alone"),
-        Signal("res_va", "", "res_valid", hexadecimal=True),
         Signal("res_valid"),
+        Signal("res_va", "", "res_valid", hexadecimal=True),
+        Signal("write_counter", "counter alone"),
+        Signal("write_valid", "row written"),
     ],
     "l2p": [
         Signal("clk"),

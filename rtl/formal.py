@@ -1,4 +1,4 @@
-"""Proofs with yosys-smtbmc and Z3: by induction for any number of cycles, or for a stated number."""
+"""Proofs with yosys-smtbmc and Z3: by induction for any number of cycles, or for a few."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def crc(results: dict[str, Any], block: str) -> str:
     """The hash functions beside the paper's."""
     unit = usual(results, block)["parts"]["crc_unit"]
     why = (
-        "The paper names neither polynomial nor what its figure covers. It has 22 nm, and we 45 nm, "
+        "The paper names no polynomial, and not what its figure covers. It has 22 nm, we 45 nm, "
         f"for {unit['instances']} units: one for each page size, whose fields serve all ways"
     )
     rows = [["area of the CRC hash functions", "1.9e-3 mm²", f"{unit['area'] / 1e6:.1e} mm²", why]]
@@ -179,9 +179,7 @@ def main() -> None:
     results = json.loads((HERE / "results.json").read_text())
     text = PAGE.read_text()
     made = {
-        f"{name} {block}": make(results, block)
-        for block in BLOCKS
-        for name, make in TABLES.items()
+        f"{name} {block}": make(results, block) for block in BLOCKS for name, make in TABLES.items()
     }
     made["cost spec_engine"] = cost(results)
     made["crc l2p"] = crc(results, "l2p")

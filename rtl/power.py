@@ -1,11 +1,14 @@
 """Dynamic power from the changes of nets in a cosimulated run of the netlist.
 
-The netlist takes the place of the sources in `rtl-cosim --waveform`, so each of its answers is compared as well. The
-waveform gives the changes of each net. Each change of a net costs half its capacitance times the voltage squared, where
-the capacitance is that of the driven pins. Each change of a cell's output costs the cell's internal energy at that load,
-and each change of an input the hidden energy of the library, both at the middle transition time of the library's tables
-and averaged over the conditions. A flip-flop whose output changes has no hidden energy of its clock's edge. The
-simulation has no delays, so there are no glitches, and there are no wires.
+The netlist takes the place of the sources in `rtl-cosim --waveform`, so each of its answers is
+compared as well. The waveform gives the changes of each net.
+
+A change of a net costs half its capacitance times the voltage squared, where the capacitance is
+that of the driven pins. A change of a cell's output costs the cell's internal energy at that load,
+and a change of an input the hidden energy of the library. Both are those of the middle transition
+time of the library's tables, averaged over the conditions. A flip-flop whose output changes has no
+hidden energy of that edge of its clock. The simulation has no delays, so there are no glitches.
+There are no wires.
 """
 
 from __future__ import annotations
@@ -126,7 +129,7 @@ class Energies:
 
 
 def changes(waveform: Path, nets: set[str]) -> tuple[Counter[tuple[str, int]], int]:
-    """Changes of each bit of these nets of the top module, and the time of the waveform in its units."""
+    """Changes of each bit of these nets of the top module, and the waveform's length in its units."""
     codes: dict[str, tuple[str, int]] = {}
     last: dict[str, str] = {}
     counts: Counter[tuple[str, int]] = Counter()
@@ -193,15 +196,38 @@ def netlist(block: Block, setting: dict[str, int], library: Library, work: Path)
     return module
 
 
+def cell_energies(
+    cell: dict[str, Any], changed: dict[Any, int], load: dict[Any, float], energies: Energies
+) -> Iterator[tuple[str, float]]:
+    """Energies of a cell's pins in fJ, each with the part of the power that it belongs to."""
+    kind, pins = cell["type"], {pin: bits[0] for pin, bits in cell["connections"].items()}
+    outputs = energies.outputs(kind)
+    gates, holds = "GCK" in outputs, "CK" in pins and "GCK" not in outputs
+    flips = max(changed.get(pins.get(pin), 0) for pin in outputs)
+    for pin in outputs:
+        bit = pins.get(pin)
+        # Both outputs of a flip-flop change, also one that is not connected.
+        times = flips if holds else changed.get(bit, 0)
+        part = "clock" if gates else "registers" if holds else "logic"
+        yield part, times * energies.internal(kind, pin, load.get(bit, 0.0))
+    for pin, bit in pins.items():
+        if pin not in outputs:
+            times = changed.get(bit, 0)
+            if pin == "CK":
+                yield "clock", max(times - flips, 0) * energies.internal(kind, pin, 0.0)
+            else:
+                yield "logic", times * energies.internal(kind, pin, 0.0)
+
+
 def power(
     module: dict[str, Any], counts: Counter[tuple[str, int]], cycles: float, energies: Energies
 ) -> dict[str, float]:
     """Power in mW at the clock of `PERIOD`."""
-    changed: dict[int, int] = {}
+    changed: dict[Any, int] = {}
     for name, net in module["netnames"].items():
         for place, bit in enumerate(net["bits"]):
             changed[bit] = max(changed.get(bit, 0), counts[name, place])
-    load: dict[int, float] = defaultdict(float)
+    load: dict[Any, float] = defaultdict(float)
     clocks = set()
     for cell in module["cells"].values():
         for pin, [bit] in cell["connections"].items():
@@ -209,42 +235,18 @@ def power(
                 load[bit] += float(energies.pins[cell["type"], pin].values["capacitance"])
                 if pin == "CK":
                     clocks.add(bit)
-    half = energies.voltage**2 / 2
-    clock = sum(half * load[bit] * changed[bit] for bit in clocks)
-    logic = sum(half * load[bit] * n for bit, n in changed.items() if bit not in clocks)
-    registers = leakage = 0.0
+    total = {"clock": 0.0, "registers": 0.0, "logic": 0.0}
+    for bit, times in changed.items():
+        part = "clock" if bit in clocks else "logic"
+        total[part] += energies.voltage**2 / 2 * load[bit] * times
     for cell in module["cells"].values():
-        kind, pins = cell["type"], {pin: bits[0] for pin, bits in cell["connections"].items()}
-        leakage += energies.leakage(kind)
-        outputs = energies.outputs(kind)
-        flips = max((changed.get(pins.get(pin), 0) for pin in outputs), default=0)
-        for pin in outputs:
-            bit = pins.get(pin)
-            times = flips if "CK" in pins and "GCK" not in outputs else changed.get(bit, 0)
-            energy = times * energies.internal(kind, pin, load.get(bit, 0.0))
-            if "GCK" in outputs:
-                clock += energy
-            elif "CK" in pins:
-                registers += energy
-            else:
-                logic += energy
-        for pin, bit in pins.items():
-            if pin in outputs:
-                continue
-            times = changed.get(bit, 0)
-            if pin == "CK":
-                clock += max(times - flips, 0) * energies.internal(kind, pin, 0.0)
-            else:
-                logic += times * energies.internal(kind, pin, 0.0)
+        for part, energy in cell_energies(cell, changed, load, energies):
+            total[part] += energy
     # A femtojoule in each nanosecond is a microwatt.
-    scale = 1e-3 / (cycles * PERIOD)
-    watts = {
-        "clock": clock * scale,
-        "registers": registers * scale,
-        "logic": logic * scale,
-        "leakage": leakage * 1e-6,
-    }
-    return {name: round(value, 4) for name, value in watts.items()}
+    watts = {part: energy * 1e-3 / (cycles * PERIOD) for part, energy in total.items()}
+    leakage = sum(energies.leakage(cell["type"]) for cell in module["cells"].values())
+    watts["leakage"] = leakage * 1e-6
+    return {part: round(value, 4) for part, value in watts.items()}
 
 
 def measured(

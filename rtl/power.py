@@ -129,7 +129,7 @@ class Energies:
 
 
 def changes(waveform: Path, nets: set[str]) -> tuple[Counter[tuple[str, int]], int]:
-    """Changes of each bit of these nets of the top module, and the waveform's length in its units."""
+    """Changes of each bit of these nets of the top module, and the length of the waveform."""
     codes: dict[str, tuple[str, int]] = {}
     last: dict[str, str] = {}
     counts: Counter[tuple[str, int]] = Counter()

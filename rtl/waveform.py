@@ -130,8 +130,8 @@ def drawn(block: str, path: Path) -> str:
     for n, cycle in enumerate(range(first, end)):
         x = LEFT + CYCLE * n
         out.append(f'<path d="M{x} {ROW - 8}V{height - 8}" stroke="#ddd"/>')
-        label = cycle - taken[0]
-        out.append(f'<text x="{x + CYCLE / 2}" y="12" text-anchor="middle">{label}</text>')
+        number = cycle - taken[0]
+        out.append(f'<text x="{x + CYCLE / 2}" y="12" text-anchor="middle">{number}</text>')
     for row, signal in enumerate(signals):
         top, bottom = ROW * (row + 1), ROW * (row + 1) + 16
         label = signal.shown or signal.name

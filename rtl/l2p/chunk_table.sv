@@ -21,6 +21,13 @@ module chunk_table #(
 );
   logic [ENTRIES-1:0] valid;
   logic [ENTRIES*BASE_BITS-1:0] entries;
+  // An entry, with its valid bit above it.
+  function automatic logic [BASE_BITS:0] entry(input logic [ENTRY_BITS-1:0] number);
+    entry = '0;
+    for (int i = 0; i < ENTRIES; i++)
+    if (number == ENTRY_BITS'(i)) entry = entry | {valid[i], entries[i*BASE_BITS+:BASE_BITS]};
+  endfunction
+
   generate
     for (genvar i = 0; i < ENTRIES; i++) begin : g_entry
       always_ff @(posedge clk) begin
@@ -30,26 +37,9 @@ module chunk_table #(
       end
     end
     for (genvar s = 0; s < SIZES; s++) begin : g_port
-      logic [ENTRY_BITS-1:0] read;
-      logic read_present;
-      logic [BASE_BITS-1:0] read_base;
-      assign read = reads[s*ENTRY_BITS+:ENTRY_BITS];
-      always_comb begin
-        read_present = 1'b0;
-        read_base = '0;
-        for (int i = 0; i < ENTRIES; i++) begin
-          if (read == ENTRY_BITS'(i)) begin
-            read_present = read_present | valid[i];
-            read_base = read_base | entries[i*BASE_BITS+:BASE_BITS];
-          end
-        end
-      end
-      always_ff @(posedge clk) begin
-        if (enable) begin
-          presents[s] <= read_present;
-          bases[s*BASE_BITS+:BASE_BITS] <= read_base;
-        end
-      end
+      always_ff @(posedge clk)
+        if (enable)
+          {presents[s], bases[s*BASE_BITS+:BASE_BITS]} <= entry(reads[s*ENTRY_BITS+:ENTRY_BITS]);
     end
   endgenerate
 endmodule

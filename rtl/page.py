@@ -48,7 +48,9 @@ COMPARED = {
 
 def comparison(results: dict[str, Any], block: str) -> str:
     """Sums of the long comparison."""
-    kept, columns = results[f"cosimulation.{block}"], COMPARED[block]
+    kept, columns = results.get(f"cosimulation.{block}"), COMPARED[block]
+    if kept is None:
+        return f"No results are kept yet: `rtl-cosim --long {block}` compares."
     rows = [
         [
             f"`{row['program']}` {row['size']}",
@@ -98,10 +100,16 @@ def synthesis(results: dict[str, Any], block: str) -> str:
                 f"{row['area'] / 1e6:.4f}",
                 f"{row['critical_path_ns']:.2f}",
                 f"{row['power_mw']['leakage']:.2f}",
+                f"{row['power_mw']['dynamic']:.1f}",
             ]
         )
-    text = f"Cells of {kept[-1]['library']}."
-    head = [name, "cells", "area (mm²)", "critical path (ns)", "leakage (mW)"]
+    power = kept[-1]["power_mw"]
+    text = (
+        f"Cells of {kept[-1]['library']}. Dynamic power is that of {power['clock_ghz']:.0f} GHz.\n"
+        f"It assumes {power['assumed_activity']} changes of each net in a cycle, and that no clock "
+        "is gated. It is no measurement."
+    )
+    head = [name, "cells", "area (mm²)", "critical path (ns)", "leakage (mW)", "dynamic (mW)"]
     return f"{text}\n\n{table(head, rows)}"
 
 
@@ -129,7 +137,9 @@ def parts(results: dict[str, Any], block: str) -> str:
 
 def power(results: dict[str, Any], block: str) -> str:
     """Power in runs of programs."""
-    kept = results[f"power.{block}"]
+    kept = results.get(f"power.{block}")
+    if kept is None:
+        return f"No results are kept yet: `hardware_tools.py power --block {block}` measures them."
     rows = []
     for row in kept:
         power = row["power_mw"]

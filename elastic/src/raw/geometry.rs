@@ -1,0 +1,131 @@
+//! Sizes of buckets and chunks.
+
+use core::alloc::Layout;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Bytes of a full chunk, at most: a huge page of x86-64 and AArch64.
+pub(super) const CHUNK: usize = 2 << 20;
+
+/// Bytes of the tags of a bucket.
+pub(super) const TAGS: usize = 8;
+
+/// Layout of a bucket and number of buckets in a chunk, for entries of one size.
+///
+/// A bucket is eight bytes of tags and `slots` entries. It lies in one cache line if three entries fit
+/// into one, so that a lookup misses the caches twice at most, and both at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    /// Bytes of an entry.
+    pub(super) size: usize,
+    /// Alignment of an entry in bytes.
+    pub(super) align: usize,
+    /// Entries of a bucket.
+    pub(super) slots: usize,
+    /// Bytes from the start of a bucket to its first entry.
+    pub(super) offset: usize,
+    /// Bytes from a bucket to the next.
+    pub(super) stride: usize,
+    /// Binary logarithm of the buckets of a full chunk.
+    pub(super) chunk_log2: u32,
+}
+
+impl Geometry {
+    /// The geometry for entries of this layout; `None` if a bucket would be larger than the address space.
+    #[must_use]
+    pub const fn new(entry: Layout) -> Option<Self> {
+        let (size, align) = (entry.size(), entry.align());
+        if size > isize::MAX as usize / 16 || align > isize::MAX as usize / 16 {
+            return None;
+        }
+        let offset = if align > TAGS { align } else { TAGS };
+        let mut best = stride_of(size, align, offset, 7);
+        let mut slots = 7;
+        let mut candidate = 7;
+        while candidate > 3 {
+            candidate -= 1;
+            let stride = stride_of(size, align, offset, candidate);
+            let one_line = stride <= LINE && best > LINE;
+            if one_line || (best > LINE && slots * stride < candidate * best) {
+                (slots, best) = (candidate, stride);
+            }
+        }
+        let chunk = CHUNK / best;
+        Some(Self {
+            size,
+            align,
+            slots,
+            offset,
+            stride: best,
+            chunk_log2: if chunk == 0 { 0 } else { chunk.ilog2() },
+        })
+    }
+
+    /// Bits of the slots in a mask of a bucket.
+    #[inline]
+    pub(super) const fn slot_bits(&self) -> u32 {
+        (1 << self.slots) - 1
+    }
+
+    /// Buckets of a full chunk.
+    #[inline]
+    pub(super) const fn chunk_buckets(&self) -> usize {
+        1 << self.chunk_log2
+    }
+
+    /// Layout of one entry.
+    pub(super) fn entry_layout(&self) -> Layout {
+        // Both come from a `Layout`.
+        Layout::from_size_align(self.size, self.align).unwrap_or(Layout::new::<()>())
+    }
+
+    /// Layout of a chunk of `buckets` buckets, at most a full chunk's.
+    pub(super) fn chunk_layout(&self, buckets: usize) -> Option<Layout> {
+        let bytes = buckets.checked_mul(self.stride)?;
+        let align = if bytes == CHUNK {
+            CHUNK
+        } else if self.stride < LINE {
+            self.stride
+        } else {
+            LINE
+        };
+        Layout::from_size_align(
+            bytes,
+            if align > self.align {
+                align
+            } else {
+                self.align
+            },
+        )
+        .ok()
+    }
+}
+
+/// Bytes from a bucket of `slots` entries to the next. A bucket of less than a line never straddles two.
+const fn stride_of(size: usize, align: usize, offset: usize, slots: usize) -> usize {
+    let bytes = offset + slots * size;
+    if bytes <= LINE {
+        let power = bytes.next_power_of_two();
+        if power > align { power } else { align }
+    } else {
+        let unit = if align > LINE { align } else { LINE };
+        bytes.next_multiple_of(unit)
+    }
+}
+
+/// Source of the geometry of a table.
+///
+/// A typed map has a constant one, which the compiler folds into the code. A table for another language reads
+/// it from memory.
+pub trait Shape: Copy {
+    /// The geometry, the same at each call.
+    fn geometry(self) -> Geometry;
+}
+
+impl Shape for Geometry {
+    #[inline]
+    fn geometry(self) -> Geometry {
+        self
+    }
+}

@@ -1,0 +1,133 @@
+//! Allocations that fail.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use elastic::{HashMap, TryReserveError};
+
+use crate::Quality;
+
+thread_local! {
+    /// Allocations of this thread until all fail.
+    static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+struct Limited;
+
+fn allowed() -> bool {
+    LEFT.with(|left| {
+        if left.get() != usize::MAX {
+            left.set(left.get().saturating_sub(1));
+        }
+        left.get() > 0
+    })
+}
+
+// SAFETY: The system's allocator does all the work, or none.
+unsafe impl GlobalAlloc for Limited {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if allowed() {
+            // SAFETY: As of the caller.
+            unsafe { System.alloc(layout) }
+        } else {
+            std::ptr::null_mut()
+        }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: As of the caller.
+        unsafe { System.dealloc(at, layout) };
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if allowed() {
+            // SAFETY: As of the caller.
+            unsafe { System.realloc(at, layout, size) }
+        } else {
+            std::ptr::null_mut()
+        }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Limited = Limited;
+
+/// Runs `body` while only this many allocations succeed.
+fn limited<T>(allocations: usize, body: impl FnOnce() -> T) -> T {
+    LEFT.set(allocations + 1);
+    let result = body();
+    LEFT.set(usize::MAX);
+    result
+}
+
+#[test]
+fn an_insert_that_fails_at_any_allocation_leaves_the_map_whole() {
+    for quality in [Quality::Good, Quality::Four, Quality::Constant] {
+        for allocations in 0..if cfg!(miri) { 8 } else { 24 } {
+            let mut map = HashMap::with_hasher(quality);
+            let mut inserted = 0;
+            let error = limited(allocations, || {
+                loop {
+                    match map.try_insert(inserted, inserted) {
+                        Ok(former) => assert!(former.is_none()),
+                        Err(error) => return error,
+                    }
+                    inserted += 1;
+                }
+            });
+            assert_eq!((error.key, error.value), (inserted, inserted));
+            assert!(matches!(error.error, TryReserveError::AllocError { .. }));
+            assert_eq!(map.len(), inserted);
+            for key in 0..inserted {
+                assert_eq!(map.get(&key), Some(&key));
+            }
+            // With memory, the map goes on.
+            for key in inserted..inserted + 500 {
+                assert_eq!(map.insert(key, key), None);
+            }
+            assert!((0..inserted + 500).all(|key| map.get(&key) == Some(&key)));
+        }
+    }
+}
+
+#[test]
+fn a_reservation_that_fails_changes_nothing() {
+    let mut map = HashMap::with_hasher(Quality::Good);
+    for key in 0..1000_u64 {
+        map.insert(key, key);
+    }
+    let (capacity, bytes) = (map.capacity(), map.allocated_bytes());
+    let mut successes = 0;
+    for allocations in 0..12 {
+        if limited(allocations, || map.try_reserve(1_000_000)).is_ok() {
+            successes += 1;
+            map.shrink_to_fit();
+        } else {
+            assert_eq!(map.capacity(), capacity);
+            // The directory may keep its room.
+            assert!(map.allocated_bytes() < 2 * bytes + (4 << 20));
+        }
+        assert!((0..1000).all(|key| map.get(&key) == Some(&key)));
+    }
+    assert_eq!(successes, 0);
+    map.reserve(1_000_000);
+    assert!(map.capacity() >= 1_001_000);
+}
+
+#[test]
+fn removals_need_no_memory() {
+    for quality in [Quality::Good, Quality::Four, Quality::Constant] {
+        let mut map = HashMap::with_hasher(quality);
+        for key in 0..1000 {
+            map.insert(key, key);
+        }
+        limited(0, || {
+            for key in 0..900 {
+                assert_eq!(map.remove(&key), Some(key));
+            }
+            map.retain(|key, _| key % 2 == 0);
+            map.shrink_to_fit();
+        });
+        assert!((900..1000).all(|key| map.contains_key(&key) == (key % 2 == 0)));
+    }
+}

@@ -85,7 +85,8 @@ impl<T> Drop for Owned<T> {
 ///   [`drain`](Self::drain) do.
 /// - [`try_insert`](Self::try_insert) returns an error without memory. The map then is as it was before.
 ///
-/// A lookup reads two cache lines at most for keys and values of up to 18 bytes together, both at once.
+/// A lookup reads the tags of two buckets at once, and compares the keys with an equal tag. A miss usually reads
+/// nothing else.
 pub struct HashMap<K, V, S = DefaultHashBuilder> {
     pub(crate) table: Owned<(K, V)>,
     pub(crate) hash_builder: S,

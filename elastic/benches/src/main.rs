@@ -3,6 +3,8 @@
 //!     cargo run --release -- [ROUNDS [SIZE...]]        all maps, in alternating order, each in a process of its own
 //!     cargo run --release -- merge                     the results file, from the runs that are kept so far
 //!
+//! With `--features huge-pages`, run `elastic-benches 'elastic, huge pages' SIZE >> runs.jsonl` for that variant.
+//!
 //! Times are those of the processor: while other processes ran, no time is counted. Keys and values have
 //! eight bytes, and keys are random. Each run is appended to `runs.jsonl` in the target folder.
 //! The results file has the median of each quantity over the runs of a map and size.
@@ -11,9 +13,7 @@ mod maps;
 mod report;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::fs::File;
 use std::hint::black_box;
-use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 use std::time::Instant;
@@ -26,7 +26,7 @@ const SIZES: [usize; 4] = [1_000, 100_000, 3_000_000, 30_000_000];
 const ROUNDS: usize = 3;
 /// Lookups of each kind.
 const LOOKUPS: usize = 10_000_000;
-/// Operations that take longer are checked for waits.
+/// Operations that take longer count with their processor time.
 const SLOW_NS: f64 = 5_000.0;
 /// Inserts of small maps, at least: they are filled several times.
 const INSERTS: usize = 3_000_000;
@@ -74,41 +74,9 @@ struct Latencies {
     bins: Vec<u64>,
     count: u64,
     largest: u64,
-    waits: Waits,
+    /// Processor time of this thread when the last operation ended.
+    ended_ns: f64,
     ticks_per_ns: f64,
-}
-
-/// Time that this thread was ready and did not run, because other processes had the processor.
-struct Waits {
-    file: File,
-    seen_ns: f64,
-}
-
-impl Waits {
-    fn new() -> Self {
-        let mut waits = Self {
-            file: File::open("/proc/thread-self/schedstat").expect("Linux counts waits"),
-            seen_ns: 0.0,
-        };
-        waits.since_last();
-        waits
-    }
-
-    /// Nanoseconds of waits since the last call.
-    fn since_last(&mut self) -> f64 {
-        let mut text = [0; 80];
-        let length = self
-            .file
-            .read_at(&mut text, 0)
-            .expect("the waits can be read");
-        let fields = str::from_utf8(&text[..length]).unwrap_or_default();
-        let total = fields
-            .split(' ')
-            .nth(1)
-            .and_then(|field| field.parse().ok())
-            .expect("the second field is a time");
-        total - std::mem::replace(&mut self.seen_ns, total)
-    }
 }
 
 impl Latencies {
@@ -119,17 +87,19 @@ impl Latencies {
             bins: vec![0; 64 << Self::PARTS],
             count: 0,
             largest: 0,
-            waits: Waits::new(),
+            ended_ns: cpu_ns(),
             ticks_per_ns,
         }
     }
 
+    /// Records an operation that has just ended. A long one counts with the processor time since the last one, so that
+    /// other processes do not count.
     fn record(&mut self, mut ticks: u64) {
+        let now_ns = cpu_ns();
         if ticks as f64 > SLOW_NS * self.ticks_per_ns {
-            ticks = ticks
-                .saturating_sub((self.waits.since_last() * self.ticks_per_ns) as u64)
-                .max(1);
+            ticks = ticks.min(((now_ns - self.ended_ns) * self.ticks_per_ns) as u64);
         }
+        self.ended_ns = now_ns;
         let shift = (ticks | 1).ilog2().saturating_sub(Self::PARTS);
         self.bins[((shift as usize) << Self::PARTS) + (ticks >> shift) as usize] += 1;
         self.count += 1;
@@ -210,28 +180,38 @@ fn resident_peak() -> i64 {
 fn measure<M: Map>(size: usize) -> Value {
     let scale = ticks_per_ns();
     let before = resident_peak();
-    let mut inserts = Latencies::new(scale);
+    let base = CURRENT.load(Relaxed);
     let builds = INSERTS.div_ceil(size);
     let mut map = M::new();
     let mut insert_ns = Vec::new();
-    let base = CURRENT.load(Relaxed);
-    PEAK.store(base, Relaxed);
+    for _ in 0..builds {
+        map = M::new();
+        insert_ns.push(ns_each(size, || {
+            for number in 0..size as u64 {
+                map.insert(key(number), number);
+            }
+        }));
+    }
+    insert_ns.sort_by(f64::total_cmp);
+    drop(map);
+    // SAFETY: The call gives unused memory back to the system, so that the next map starts as the first one did.
+    unsafe { libc::malloc_trim(0) };
+    PEAK.store(CURRENT.load(Relaxed), Relaxed);
+    let mut inserts = Latencies::new(scale);
+    let mut map = M::new();
     for build in 0..builds {
         if build > 0 {
             map = M::new();
         }
-        insert_ns.push(ns_each(size, || {
-            for number in 0..size as u64 {
-                let start = clock();
-                map.insert(key(number), number);
-                inserts.record(clock() - start);
-            }
-        }));
+        for number in 0..size as u64 {
+            let start = clock();
+            map.insert(key(number), number);
+            inserts.record(clock() - start);
+        }
     }
     let peak = (PEAK.load(Relaxed) - base) as f64;
     let resident = resident_peak() - before;
     let bytes = CURRENT.load(Relaxed) - base;
-    insert_ns.sort_by(f64::total_cmp);
     let mut found = 0;
     let hit = ns_each(LOOKUPS, || {
         for step in 0..LOOKUPS {
@@ -259,20 +239,18 @@ fn measure<M: Map>(size: usize) -> Value {
     });
     let mut removals = Latencies::new(scale);
     let removed = size / 10 * 9;
-    let remove = ns_each(removed, || {
-        for number in 0..removed as u64 {
-            let start = clock();
-            assert!(map.remove(key(number)));
-            removals.record(clock() - start);
-        }
-    });
+    for number in 0..removed as u64 {
+        let start = clock();
+        assert!(map.remove(key(number)));
+        removals.record(clock() - start);
+    }
     let left = (CURRENT.load(Relaxed) - base) as f64;
     let free = ns_each(size - removed, || drop(map));
     json!({
         "map": M::NAME, "entries": size,
         "insert_ns": insert_ns[insert_ns.len() / 2], "insert_latency_ns": inserts.json(),
         "hit_ns": hit, "miss_ns": miss, "chained_hit_ns": chained, "iterate_ns": iterate,
-        "remove_ns": remove, "remove_latency_ns": removals.json(), "free_ns": free,
+        "remove_latency_ns": removals.json(), "free_ns": free,
         "peak_bytes": peak / size as f64, "resident_peak_bytes": resident as f64 / size as f64,
         "bytes": bytes as f64 / size as f64,
         "bytes_after_removals": left / (size - removed) as f64,

@@ -105,8 +105,8 @@ test-rust: rust-env
 	cargo test --quiet --profile ci --workspace --locked --doc
 
 lint-python: test-env
-	$(PYTHON_ENV)/ruff format --check python tests scripts validation papers linux rtl
-	$(PYTHON_ENV)/ruff check python tests scripts validation papers linux rtl
+	$(PYTHON_ENV)/ruff format --check python tests scripts validation papers linux rtl elastic
+	$(PYTHON_ENV)/ruff check python tests scripts validation papers linux rtl elastic
 	$(PYTHON_ENV)/mypy
 	$(PYTHON_ENV)/python scripts/prose.py
 

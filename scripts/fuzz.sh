@@ -22,7 +22,7 @@ kept=${PAGEWALK_FUZZ:-${XDG_CACHE_HOME:-$HOME/.cache}/pagewalk/fuzz}
 target_dir=${CARGO_TARGET_DIR:-$PWD/target}/fuzz
 known=()
 failed=()
-for file in crates/*/fuzz/fuzz_targets/*.rs; do
+for file in {crates/*,elastic}/fuzz/fuzz_targets/*.rs; do
     target=$(basename "$file" .rs)
     known+=("$target")
     [ $# = 0 ] || [[ " $* " == *" $target "* ]] || continue

@@ -41,7 +41,7 @@ _ABBREVIATIONS = {"e.g.", "i.e.", "al.", "cf.", "vs."}
 _RUST_COMMENT = re.compile(r"(.*?)(?<!\S)(//[/!]?)\s*(.*)")
 _NO_SUBJECT = re.compile(r"(what|whether|of|how|the same where)\b", re.IGNORECASE)
 _CODE_SUFFIXES = {".rs", ".py", ".pyi"}
-_CODE_FOLDERS = ("crates", "python", "tests", "scripts", "validation", "papers")
+_CODE_FOLDERS = ("crates", "elastic", "python", "tests", "scripts", "validation", "papers")
 
 
 class Finding(NamedTuple):

@@ -122,7 +122,8 @@ def main() -> None:
     page = readme.read_text()
     for region, generated in (("results", table(results)), ("losses", losses(results))):
         before, mark, rest = page.partition(f"<!-- {region} -->\n")
-        page = f"{before}{mark}\n{generated.strip()}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+        after = rest.partition("<!-- end -->")[2]
+        page = f"{before}{mark}\n{generated.strip()}\n\n<!-- end -->{after}"
     readme.write_text(page)
     (FOLDER / "picture.svg").write_text(picture(results))
 

@@ -12,8 +12,8 @@ thread_local! {
     static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Entries that need several chunks.
-const MANY: usize = if cfg!(miri) { 300_000 } else { 1_000_000 };
+/// Entries that need several chunks, or several sizes of the first one.
+const MANY: usize = if cfg!(miri) { 20_000 } else { 1_000_000 };
 
 struct Limited;
 

@@ -153,7 +153,7 @@ mod tests {
             // Tags of few values, so that several rows match. Addresses may look like tags.
             let set = Set(std::array::from_fn(|_| {
                 bits = crate::mix(bits);
-                AtomicU64::new((bits >> 61) * 0x2491 << 48 | (bits & 0x2491_2491_2491))
+                AtomicU64::new(((bits >> 61) * 0x2491) << 48 | (bits & 0x2491_2491_2491))
             }));
             for tag in [0, 1, 0x2491, 2 * 0x2491, 7 * 0x2491, 0xFFFF] {
                 // SAFETY: scalar instructions are everywhere.

@@ -19,6 +19,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -187,6 +188,30 @@ static inline uint64_t lookaside_mix(uint64_t key) {
     key = (key ^ key >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
     key = (key ^ key >> 27) * UINT64_C(0x94D049BB133111EB);
     return key ^ key >> 31;
+}
+
+static inline uint64_t lookaside_fold(uint64_t a, uint64_t b) {
+    __extension__ unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* The hash of a string for the table: a multiplication for every eight bytes. It resists no attacker,
+ * and need not: keys with equal hashes are misses. */
+static inline uint64_t lookaside_hash_bytes(const void *bytes, size_t length) {
+    const uint64_t c1 = UINT64_C(0x9E3779B97F4A7C15), c2 = UINT64_C(0xD6E8FEB86659FD93);
+    const unsigned char *at = (const unsigned char *)bytes;
+    uint64_t sum = length * c1, word;
+    for (; length > 8; at += 8, length -= 8) {
+        memcpy(&word, at, 8);
+        sum = lookaside_fold(sum ^ word, c2);
+    }
+    if (length == 8) {
+        memcpy(&word, at, 8);
+    } else {
+        word = 0;
+        memcpy(&word, at, length);
+    }
+    return lookaside_fold(lookaside_fold(sum ^ word, c2), c1);
 }
 
 /* Remembers the address. 0, and nothing is remembered, if it is null or above 48 bits. Replaces a row

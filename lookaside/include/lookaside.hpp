@@ -5,7 +5,6 @@
 #ifndef LOOKASIDE_HPP
 #define LOOKASIDE_HPP
 
-#include <cstring>
 #include <map>
 #include <memory>
 #include <new>
@@ -129,28 +128,8 @@ struct hash {
             return lookaside_mix(static_cast<uint64_t>(key));
         } else {
             std::string_view bytes(key);
-            const char *at = bytes.data();
-            size_t left = bytes.size();
-            uint64_t sum = left * C1;
-            for (; left > 8; at += 8, left -= 8)
-                sum = fold(sum ^ word(at, 8), C2);
-            return fold(fold(sum ^ word(at, left), C2), C1);
+            return lookaside_hash_bytes(bytes.data(), bytes.size());
         }
-    }
-
-  private:
-    static constexpr uint64_t C1 = 0x9E3779B97F4A7C15, C2 = 0xD6E8FEB86659FD93;
-    static uint64_t word(const char *at, size_t bytes) {
-        uint64_t word = 0;
-        if (bytes == 8)
-            std::memcpy(&word, at, 8);
-        else
-            std::memcpy(&word, at, bytes);
-        return word;
-    }
-    static uint64_t fold(uint64_t a, uint64_t b) {
-        unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
-        return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
     }
 };
 

@@ -4,6 +4,7 @@
 # make test-deps    bring the system packages that tests need, or name the command that does
 # make bench   measure the simulator's own speed
 # make redis-stlt    build Debian's redis-server with STLT, and check its answers (some minutes)
+# make lookaside-redis-test    run Redis' own tests with lookaside (half an hour)
 # make linux-test    build User Mode Linux with hash placement, and run its tests (10 minutes)
 # make linux-figures    measure hash placement in Linux, also in QEMU (45 minutes)
 # make linux-figure11    compare figure 11 on Linux's placements with the model (2 hours, 14 GB of memory)
@@ -36,7 +37,7 @@ PLUGIN := python/pagewalk/_data/libpagewalk_qemu.so
 PYTEST := $(PYTHON_ENV)/pytest -n $(shell echo $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4))) --dist worksteal
 
 .PHONY: demo test test-long test-deps bench docs types build plugin native python-env test-env rust-env qemu \
-	lint lint-rust lint-python lint-deps test-rust test-python redis-stlt lost-comparisons out-of-tree msrv lock \
+	lint lint-rust lint-python lint-deps test-rust test-python redis-stlt lookaside-redis-test lost-comparisons out-of-tree msrv lock \
 	linux-test linux-figures linux-figure11 linux-smp linux-churn rtl rtl-test rtl-env fuzz wheel clean-roots clean
 
 demo: build
@@ -105,8 +106,8 @@ test-rust: rust-env
 	cargo test --quiet --profile ci --workspace --locked --doc
 
 lint-python: test-env
-	$(PYTHON_ENV)/ruff format --check python tests scripts validation papers linux rtl elastic
-	$(PYTHON_ENV)/ruff check python tests scripts validation papers linux rtl elastic
+	$(PYTHON_ENV)/ruff format --check python tests scripts validation papers linux rtl elastic lookaside
+	$(PYTHON_ENV)/ruff check python tests scripts validation papers linux rtl elastic lookaside
 	$(PYTHON_ENV)/mypy
 	$(PYTHON_ENV)/python scripts/prose.py
 
@@ -146,6 +147,9 @@ rtl: rtl-env
 redis-stlt: build test-env
 	scripts/redis_stlt.sh $(CARGO_TARGET_DIR)/redis-stlt
 	$(PYTHON_ENV)/pytest -m '' tests/test_redis_stlt.py
+
+lookaside-redis-test: rust-env
+	lookaside/redis/test.sh $(CARGO_TARGET_DIR)/lookaside-redis lookaside/redis/test-results.txt
 
 # Some minutes: the engine is built once more, in the workspace of the example.
 out-of-tree: PROFILE := ci

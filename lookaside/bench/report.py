@@ -4,7 +4,6 @@ lookaside/bench/report.py [--check]
 """
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def main_table(cases: list[Case]) -> str:
-    """Speedups of each index by number of records, distribution and mode, values of 64 bytes or fewer."""
+    """Speedups of each index by number of records, value size, distribution and mode."""
     columns = sorted(
         {
             (c["records"], c["value_bytes"], c["distribution"], c["mode"])
@@ -55,7 +54,8 @@ def main_table(cases: list[Case]) -> str:
                 c
                 for c in cases
                 if c["workload"] == "C"
-                and (c["index"], c["records"], c["value_bytes"], c["distribution"], c["mode"]) == key
+                and (c["index"], c["records"], c["value_bytes"], c["distribution"], c["mode"])
+                == key
             ]
             row.append(speedup(found[0]) if found else "–")
         rows.append(row)
@@ -65,7 +65,9 @@ def main_table(cases: list[Case]) -> str:
 def workload_table(cases: list[Case]) -> str:
     """Speedups by workload, single lookups."""
     chosen = [
-        c for c in cases if c["mode"] == "single" and c["records"] == 10**7 and c["distribution"] != "uniform"
+        c
+        for c in cases
+        if c["mode"] == "single" and c["records"] == 10**7 and c["distribution"] != "uniform"
     ]
     kinds = sorted({(c["workload"], c["distribution"]) for c in chosen})
     rows = []
@@ -96,7 +98,11 @@ def losses_table(cases: list[Case]) -> str:
         f"Lowest automatic speedup of all {len(cases)} cases: {speedup(lowest)}. "
         f"Cases below {GUARANTEE}: {below}."
     )
-    return sum_up + "\n\n" + (table(head, rows) if rows else "No case is slower with the table always on.")
+    return (
+        sum_up
+        + "\n\n"
+        + (table(head, rows) if rows else "No case is slower with the table always on.")
+    )
 
 
 def latency_table(cases: list[Case]) -> str:
@@ -134,7 +140,8 @@ def memory_table(cases: list[Case]) -> str:
 def redis_table(redis: list[Case]) -> str:
     """Requests a second of Redis, paired runs."""
     rows = [
-        [r["case"], f"{r['base']:.0f}", f"{r['lookaside']:.0f}", f"{r['speedup']:.2f}"] for r in redis
+        [r["case"], f"{r['base']:.0f}", f"{r['lookaside']:.0f}", f"{r['speedup']:.2f}"]
+        for r in redis
     ]
     return table(["case", "base (CPU ns a request)", "lookaside", "speedup"], rows)
 
@@ -148,7 +155,7 @@ def picture(cases: list[Case]) -> str:
         and c["mode"] in ("single", "batch")
     ]
     bars = (
-        alt.Chart(alt.Data(values=rows), title="10 million records, 64-byte values, Zipf 0.99")
+        alt.Chart(alt.InlineData(rows), title="10 million records, 64-byte values, Zipf 0.99")
         .mark_bar()
         .encode(
             x=alt.X("speedup:Q", title="speedup over the index alone"),
@@ -157,7 +164,7 @@ def picture(cases: list[Case]) -> str:
             color=alt.Color("lookups:N", sort=["single", "batch"], title="lookups"),
         )
     )
-    rule = alt.Chart(alt.Data(values=[{"speedup": 1}])).mark_rule().encode(x="speedup:Q")
+    rule = alt.Chart(alt.InlineData([{"speedup": 1}])).mark_rule().encode(x="speedup:Q")
     import vl_convert
 
     return str(vl_convert.vegalite_to_svg((bars + rule).properties(width=480).to_dict())) + "\n"
@@ -177,8 +184,8 @@ def main() -> None:
     }
     text = README.read_text()
     for name, body in regions.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text = pattern.sub(lambda match, body=body: match[1] + body + "\n" + match[2], text)
+        before, rest = text.split(f"<!-- {name} -->\n")
+        text = before + f"<!-- {name} -->\n{body}\n" + rest[rest.index("<!-- end -->") :]
     drawn = picture(cases)
     if "--check" in sys.argv:
         if README.read_text() != text:

@@ -30,8 +30,9 @@ WORKLOADS = (
     "C:uniform:batch",
     "C:zipf:threads",
 )
+Load = tuple[int, int, int, int, tuple[str, ...]]
 # Records, bytes of a value, rows of the table, lookups of a timed slice, cases.
-LOADS = (
+LOADS: tuple[Load, ...] = (
     (1_000_000, 64, 1 << 20, 500_000, SINGLE + BATCH),
     (10_000_000, 64, 1 << 23, 500_000, SINGLE + BATCH + WORKLOADS),
     (30_000_000, 8, 1 << 23, 500_000, SINGLE + BATCH),
@@ -49,7 +50,9 @@ def machine() -> dict[str, Any]:
     for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         level, kind = (index / "level").read_text().strip(), (index / "type").read_text().strip()
         caches[f"L{level} {kind}"] = (index / "size").read_text().strip()
-    compiler = subprocess.run(["c++", "--version"], capture_output=True, text=True, check=True).stdout
+    compiler = subprocess.run(
+        ["c++", "--version"], capture_output=True, text=True, check=True
+    ).stdout
     return {
         "processor": cpu["model name"],
         "family": int(cpu["cpu family"]),
@@ -82,19 +85,21 @@ def build(value_bytes: int, folder: Path) -> Path:
     return program
 
 
-def measure(program: Path, index: str, load: tuple, gate: list[str]) -> list[dict[str, Any]]:
+def measure(program: Path, index: str, load: Load, gate: list[str]) -> list[dict[str, Any]]:
     """One load and its cases."""
     records, value_bytes, rows, operations, cases = load
     if index not in ("map", "btree"):
         cases = tuple(case for case in cases if not case.startswith("E"))
-    arguments = [program, index, str(records), str(rows), str(operations), *cases]
+    arguments = [str(program), index, str(records), str(rows), str(operations), *cases]
     with subprocess.Popen(
         arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as bench:
         assert bench.stdin and bench.stdout
         _, resident = bench.stdout.readline().split()
         # The gate's command holds the machine until its input ends.
-        with subprocess.Popen([*gate, "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hold:
+        with subprocess.Popen(
+            [*gate, "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as hold:
             assert hold.stdin and hold.stdout
             hold.stdin.write(b"\n")
             hold.stdin.flush()
@@ -117,6 +122,7 @@ def measure(program: Path, index: str, load: tuple, gate: list[str]) -> list[dic
 
 
 def main() -> None:
+    """Measures every load that has no result yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--index", action="append", choices=INDEXES, help="Indexes to measure")
     parser.add_argument("--records", action="append", type=int, help="Sizes to measure")
@@ -131,7 +137,11 @@ def main() -> None:
             continue
         program = build(load[1], Path(options.folder))
         for index in options.index or INDEXES:
-            done = [c for c in cases if (c["index"], c["records"], c["value_bytes"]) == (index, *load[:2])]
+            done = [
+                c
+                for c in cases
+                if (c["index"], c["records"], c["value_bytes"]) == (index, *load[:2])
+            ]
             if done:
                 continue
             cases.extend(measure(program, index, load, options.gate.split()))

@@ -54,6 +54,11 @@
 //! # Ok::<(), lookaside::Error>(())
 //! ```
 
+/// Runs the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod compare;
 #[cfg(not(loom))]
 mod ffi;

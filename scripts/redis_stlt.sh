@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds Debian's redis-server with STLT in front of its look-ups (validation/programs/redis_stlt.c)
-# in FOLDER, from the source that scripts/redis_source.sh unpacks. Nothing of the source is changed,
+# in FOLDER, from the source that scripts/debian_source.sh unpacks. Nothing of the source is changed,
 # and nothing of the system is but for packages that are missing.
 #
 #   scripts/redis_stlt.sh FOLDER
@@ -21,7 +21,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-"$root/scripts/redis_source.sh" "$folder"
+"$root/scripts/debian_source.sh" "$folder" redis
 make -s -C "$root/validation/programs" redis_stlt "REDIS=$folder/redis" >"$folder/build.log" 2>&1 \
     || { tail -n 20 "$folder/build.log" >&2; die "see $folder/build.log"; }
 # Replaced, not overwritten: it may be running.

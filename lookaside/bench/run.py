@@ -78,7 +78,7 @@ def build(value_bytes: int, folder: Path) -> Path:
     source, library = HERE / "bench.cc", target / "release/liblookaside.a"
     newest = max(p.stat().st_mtime for p in (source, library, *(root / "include").iterdir()))
     if not program.exists() or program.stat().st_mtime < newest:
-        flags = ["-O2", "-std=c++17", f"-DVALUE_BYTES={value_bytes}", f"-I{root / 'include'}"]
+        flags = ["-O2", "-std=c++20", f"-DVALUE_BYTES={value_bytes}", f"-I{root / 'include'}"]
         subprocess.run(
             ["c++", *flags, source, "-o", program, library, *absl, "-lpthread"], check=True
         )

@@ -9,20 +9,20 @@ root=$(cd "$here/../.." && pwd)
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 
-"$root/scripts/redis_source.sh" "$folder"
+"$root/scripts/debian_source.sh" "$folder" redis
 cargo build --quiet --release --locked --manifest-path "$root/Cargo.toml" -p lookaside
 
 src=$folder/redis/src
 wrapped=(dictFind dictUnlink dictDelete dictEmpty dictRelease dictScan emptyDbAsync)
 flags=("${wrapped[@]/#/-Wl,--wrap=}")
 exec >"$folder/build.log" 2>&1
-# The first build makes the libraries of deps. The program alone is linked again.
-make -C "$src" -j2 MALLOC=jemalloc
-"${CC:-cc}" -O2 -g -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Werror -DUSE_JEMALLOC \
+# Its Makefile builds everything anew when flags change: libraries first, for their headers.
+make -C "$folder/redis/deps" -j2 hiredis linenoise lua hdr_histogram jemalloc
+# Debian's patch takes an undefined macro for "yes", the system's jemalloc.
+jemalloc=(-DUSE_JEMALLOC -DUSE_SYSTEM_JEMALLOC=0x1)
+"${CC:-cc}" -O2 -g -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Werror "${jemalloc[@]}" \
     -I"$root/lookaside/include" -isystem "$src" -isystem "$folder/redis/deps/jemalloc/include" \
     -isystem "$folder/redis/deps/lua/src" -isystem "$folder/redis/deps/hdr_histogram" \
     -c "$here/lookaside_redis.c" -o "$folder/lookaside_redis.o"
-cp "$src/redis-server" "$folder/redis-server.base"
-rm "$src/redis-server"
-make -C "$src" redis-server MALLOC=jemalloc \
+make -C "$src" -j2 MALLOC=jemalloc REDIS_CFLAGS="${jemalloc[*]}" \
     REDIS_LDFLAGS="${flags[*]} $folder/lookaside_redis.o $target/release/liblookaside.a"

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Unpacks Debian's source of Redis in FOLDER/redis, from the source package that this system's own
+# Unpacks Debian's source of PACKAGE in FOLDER/PACKAGE, from the source package that this system's own
 # package sources name: apt compares what it gets with the archive's signed checksums.
 #
-#   scripts/redis_source.sh FOLDER
+#   scripts/debian_source.sh FOLDER PACKAGE
 set -euo pipefail
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
+package=$2
 
-die() { printf 'redis_source: %s\n' "$*" >&2; exit 1; }
+die() { printf 'debian_source: %s\n' "$*" >&2; exit 1; }
 
 # The system's lists name binary packages only: lists of source packages, in a place of our own.
-if ! [ -d "$folder/redis" ]; then
+if ! [ -d "$folder/$package" ]; then
     lists=$folder/apt
     mkdir -p "$lists/sources" "$lists/lists/partial" "$lists/cache/archives/partial"
     for file in /etc/apt/sources.list.d/*.sources; do
@@ -21,8 +22,8 @@ if ! [ -d "$folder/redis" ]; then
         -o "Dir::State::Lists=$lists/lists" -o "Dir::Cache=$lists/cache" -o APT::Sandbox::User=)
     # Some sources may be unreachable. The next command fails if Debian's source is.
     "${apt[@]}" update || true
-    (cd "$folder" && "${apt[@]}" source --download-only redis) \
-        || die "the source package redis is not to be had: apt said why"
-    dpkg-source --no-check -x "$folder"/redis_*.dsc "$folder/redis.new" >/dev/null
-    mv "$folder/redis.new" "$folder/redis"
+    (cd "$folder" && "${apt[@]}" source --download-only "$package") \
+        || die "the source package $package is not to be had: apt said why"
+    dpkg-source --no-check -x "$folder/$package"_*.dsc "$folder/$package.new" >/dev/null
+    mv "$folder/$package.new" "$folder/$package"
 fi

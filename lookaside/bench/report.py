@@ -146,6 +146,15 @@ def redis_table(redis: list[Case]) -> str:
     return table(["case", "base (CPU ns a request)", "lookaside", "speedup"], rows)
 
 
+def rocksdb_table(pairs: list[Case]) -> str:
+    """CPU time of a Get in RocksDB's memtable, paired slices."""
+    rows = [
+        [f"{p['base']:.0f}", f"{p['lookaside']:.0f}", f"{p['base'] / p['lookaside']:.2f}"]
+        for p in pairs
+    ]
+    return table(["skip list alone (CPU ns a Get)", "with lookaside", "speedup"], rows)
+
+
 def picture(cases: list[Case]) -> str:
     """Bars of speedups for 10 million records under Zipf's distribution."""
     rows = [
@@ -181,6 +190,7 @@ def main() -> None:
         "latencies": latency_table(cases),
         "memory": memory_table(cases),
         "redis": redis_table(results["redis"]) if "redis" in results else "Not measured.",
+        "rocksdb": rocksdb_table(results["rocksdb"]) if "rocksdb" in results else "Not measured.",
     }
     text = README.read_text()
     for name, body in regions.items():

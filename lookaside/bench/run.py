@@ -126,6 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--index", action="append", choices=INDEXES, help="Indexes to measure")
     parser.add_argument("--records", action="append", type=int, help="Sizes to measure")
+    parser.add_argument("--value-bytes", type=int, help="Value size to measure")
     parser.add_argument("--gate", default="", help="Command that keeps the machine quiet")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="Folder of the programs")
     options = parser.parse_args()
@@ -134,6 +135,8 @@ def main() -> None:
     cases: list[dict[str, Any]] = results.setdefault("cases", [])
     for load in LOADS:
         if options.records and load[0] not in options.records:
+            continue
+        if options.value_bytes and load[1] != options.value_bytes:
             continue
         program = build(load[1], Path(options.folder))
         for index in options.index or INDEXES:

@@ -153,11 +153,10 @@ template <class M> class Bench {
     void run(const Case &one) {
         random_.seed(one.workload * 131 + one.distribution.size() * 17 + one.mode.size());
         std::vector<double> ratios[2], plain, cycles[2], cpu[2];
-        map_.rows().flush();
         for (int side = 0; side < 2; side++) {
             // The automatic switch first: it has filled the table and decided when it is timed.
             map_.rows().set_automatic(side == 0);
-            size_t warm = side == 0 ? std::min<size_t>(map_.rows().rows(), 1 << 24) + (1 << 16) : 1 << 16;
+            size_t warm = side == 0 ? std::min<size_t>(map_.rows().rows(), 1 << 20) + (1 << 17) : 1 << 16;
             for (size_t done = 0; done < warm; done += operations_)
                 slice(one, requests(one, std::min(operations_, warm - done)), true);
             auto start = map_.rows().statistics();

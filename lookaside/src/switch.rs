@@ -34,7 +34,7 @@ const REFILL: u32 = 64;
 /// A bypassed table is switched on if it saves this many 256ths, an admitted one kept if it saves any.
 const MARGIN: u64 = 5;
 /// Longest first fill in lookups.
-const LONGEST_FILL: u64 = 1 << 24;
+const LONGEST_FILL: u64 = 1 << 20;
 
 /// Counts of a table.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

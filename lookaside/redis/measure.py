@@ -1,6 +1,6 @@
 """Measures Redis' processor time a GET with lookaside and without it, and adds it to results.json.
 
-    lookaside/redis/bench.py SERVER [--keys N] [--gate COMMAND]
+    lookaside/redis/measure.py SERVER [--keys N] [--gate COMMAND]
 
 Two servers of one program hold the same keys. One has no table (LOOKASIDE_ROWS=0), the other one is
 always on. Both serve the same pipelined requests in turn, and the CPU time of their main threads

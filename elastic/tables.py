@@ -1,6 +1,6 @@
 """Writes the tables of elastic/README.md and elastic/picture.svg from elastic/results.json.
 
-python elastic/page.py
+python elastic/tables.py
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ class Energies:
         self.known: dict[tuple[str, str, int], float] = {}
 
     def leakage(self, cell: str) -> float:
-        """Leakage in nW."""
-        return float(self.cells[cell].values["cell_leakage_power"])
+        """Leakage in nW. The cells of constants have none."""
+        return float(self.cells[cell].values.get("cell_leakage_power", 0.0))
 
     def internal(self, cell: str, pin: str, load: float) -> float:
         """Energy of a change of a pin in fJ."""

@@ -153,7 +153,8 @@ impl<K, V> Iterator for IntoIter<K, V> {
     #[inline]
     fn next(&mut self) -> Option<(K, V)> {
         self.left = self.left.checked_sub(1)?;
-        let slot = self.table.0.next(&mut self.cursor)?;
+        // SAFETY: The iterator owns the table and changes nothing before it frees it.
+        let slot = unsafe { self.table.0.next(&mut self.cursor) }?;
         // SAFETY: The cursor gives each pair once.
         Some(unsafe { slot.entry().cast::<(K, V)>().read() })
     }
@@ -174,7 +175,8 @@ impl<K, V> Drop for IntoIter<K, V> {
         }
         let free = Free(&mut self.table);
         if mem::needs_drop::<(K, V)>() {
-            while let Some(slot) = free.0.0.next(&mut self.cursor) {
+            // SAFETY: As in `next`.
+            while let Some(slot) = unsafe { free.0.0.next(&mut self.cursor) } {
                 // SAFETY: The cursor gives each pair once.
                 unsafe { ptr::drop_in_place(slot.entry().cast::<(K, V)>()) };
             }

@@ -42,7 +42,8 @@ impl<T> Clone for Typed<T> {
 
 impl<T> Copy for Typed<T> {}
 
-impl<T> Shape for Typed<T> {
+// SAFETY: It is a constant.
+unsafe impl<T> Shape for Typed<T> {
     #[inline]
     fn geometry(self) -> Geometry {
         Self::GEOMETRY
@@ -67,7 +68,8 @@ impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
         if mem::needs_drop::<T>() {
             let mut cursor = crate::raw::Cursor::new();
-            while let Some(slot) = self.0.next(&mut cursor) {
+            // SAFETY: Nothing changes the table, which is being dropped.
+            while let Some(slot) = unsafe { self.0.next(&mut cursor) } {
                 // SAFETY: The entry is initialised, and never used again.
                 unsafe { ptr::drop_in_place(slot.entry().cast::<T>()) };
             }

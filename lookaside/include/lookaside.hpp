@@ -163,8 +163,9 @@ struct stable_elements<std::unordered_map<K, V, H, E, A>> : std::true_type {};
 
 /* A map whose lookups go through a table.
  *
- * `M` is a container with stable_elements: std::map or std::unordered_map. Containers that move their elements (absl::btree_map, absl::flat_hash_map,
- * google::dense_hash_map) have lookaside::record<Key, Value> * as mapped type; the map owns the records.
+ * `M` is a container with stable_elements: std::map or std::unordered_map. Containers that move their elements
+ * (absl::btree_map, absl::flat_hash_map, google::dense_hash_map) have lookaside::record<Key, Value> * as mapped
+ * type; the map owns the records. Keys that are equal by == are equal to the container.
  *
  * find() may run in many threads at once; changes exclude all others, as for the containers. */
 template <class M, class Hash = hash> class map {
@@ -189,9 +190,12 @@ template <class M, class Hash = hash> class map {
 
     /* The value of this key, or null. */
     mapped_type *find(const key_type &key) const {
-        value_type *found = table_.lookup([&] { return hash_(key); },
-                                          [&](value_type *at) { return at->first == key; },
-                                          [&] { return find_in_index(key); });
+        bool admitted = table_.admit(1);
+        value_type *found = nullptr;
+        if (admitted)
+            found = table_.find(hash_(key), [&](value_type *at) { return at->first == key; });
+        if (found == nullptr)
+            found = find_in_index(key, admitted);
         return found != nullptr ? &found->second : nullptr;
     }
 
@@ -210,8 +214,8 @@ template <class M, class Hash = hash> class map {
             }
             for (size_t i = 0; i < size; i++) {
                 value_type *at = admitted ? found[i] : nullptr;
-                if (at == nullptr && (at = find_in_index(group[i])) != nullptr && admitted)
-                    table_.insert(hashes[i], at);
+                if (at == nullptr)
+                    at = find_in_index(group[i], admitted);
                 values[start + i] = at != nullptr ? &at->second : nullptr;
             }
         }
@@ -219,7 +223,7 @@ template <class M, class Hash = hash> class map {
 
     /* Sets the value of this key. True if the key is new. */
     bool insert_or_assign(const key_type &key, mapped_type value) {
-        if (value_type *at = find_in_index(key)) {
+        if (value_type *at = find_in_index(key, false)) {
             at->second = std::move(value);
             return false;
         }
@@ -232,7 +236,7 @@ template <class M, class Hash = hash> class map {
         } else {
             at = &*index_.emplace(key, std::move(value)).first;
         }
-        table_.insert(hash_(key), at);
+        remember(at);
         return true;
     }
 
@@ -241,9 +245,12 @@ template <class M, class Hash = hash> class map {
         auto found = index_.find(key);
         if (found == index_.end())
             return false;
-        table_.invalidate(hash_(key));
-        if constexpr (RECORDS)
+        if constexpr (RECORDS) {
+            table_.invalidate(hash_(found->second->first));
             delete found->second;
+        } else {
+            table_.invalidate(hash_(found->first));
+        }
         index_.erase(found);
         return true;
     }
@@ -258,14 +265,22 @@ template <class M, class Hash = hash> class map {
     mutable M index_; /* containers have no find() that is const and gives values to change */
     Hash hash_;
 
-    value_type *find_in_index(const key_type &key) const {
+    /* Rows have the hash of the record's own key: the container may find it by others, such as one in
+     * another case. Lookups by those keys miss the table. */
+    void remember(value_type *at) const { table_.insert(hash_(at->first), at); }
+
+    value_type *find_in_index(const key_type &key, bool remembers) const {
         auto found = index_.find(key);
         if (found == index_.end())
             return nullptr;
+        value_type *at;
         if constexpr (RECORDS)
-            return found->second;
+            at = found->second;
         else
-            return &*found;
+            at = &*found;
+        if (remembers)
+            remember(at);
+        return at;
     }
 };
 

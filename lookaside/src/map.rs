@@ -103,6 +103,15 @@ impl<K: Hash, V> Hash for Entry<K, V> {
     }
 }
 
+/// Empties the table if the index unwinds. Sets of hashes may drop entries then, whose rows would stay.
+struct FlushOnUnwind<'a>(&'a Table);
+
+impl Drop for FlushOnUnwind<'_> {
+    fn drop(&mut self) {
+        self.0.flush();
+    }
+}
+
 mod sealed {
     /// Implemented here only: a set that drops entries on its own would leave rows of freed records.
     pub trait Sealed {}
@@ -335,7 +344,9 @@ impl<K: Hash + Ord, V, M: Index<K, V>, H: BuildHasher> Map<K, V, M, H> {
         let hash = self.hash(&key);
         let entry = Entry::new(hash, key, value);
         let at = entry.0;
+        let guard = FlushOnUnwind(&self.table);
         let old = self.index.replace(entry);
+        std::mem::forget(guard);
         if let Some(old) = &old {
             self.table.invalidate(old.record().hash);
         }
@@ -349,7 +360,10 @@ impl<K: Hash + Ord, V, M: Index<K, V>, H: BuildHasher> Map<K, V, M, H> {
         K: Borrow<Q>,
         Q: ?Sized + Hash + Ord,
     {
-        let old = self.index.take(Key::of(key))?;
+        let guard = FlushOnUnwind(&self.table);
+        let old = self.index.take(Key::of(key));
+        std::mem::forget(guard);
+        let old = old?;
         self.table.invalidate(old.record().hash);
         Some(old.into_record().value)
     }

@@ -1,8 +1,10 @@
 //! Maps against the standard library's, with every index.
 #![cfg(not(loom))]
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::RwLock;
 
 use lookaside::{Entry, Index, Map};
@@ -136,6 +138,58 @@ fn an_inconsistent_hash_function_is_harmless() {
             assert!(map.get(&key).is_none_or(|value| **value % 5 == key));
         }
     }
+}
+
+#[test]
+fn an_index_that_unwinds_leaves_no_row_of_a_freed_record() {
+    thread_local!(static LEFT: Cell<u32> = const { Cell::new(u32::MAX) });
+    struct Fails(DefaultHasher);
+    impl Hasher for Fails {
+        fn finish(&self) -> u64 {
+            let left = LEFT.get().checked_sub(1);
+            LEFT.set(left.unwrap_or(u32::MAX));
+            assert!(left.is_some(), "as wanted");
+            self.0.finish()
+        }
+        fn write(&mut self, bytes: &[u8]) {
+            self.0.write(bytes);
+        }
+    }
+    impl Default for Fails {
+        fn default() -> Self {
+            Self(DefaultHasher::new())
+        }
+    }
+    let value = |key: u64| format!("the value of {key}, in memory of its own");
+    let index = HashSet::with_hasher(BuildHasherDefault::<Fails>::default());
+    let mut map = Map::new(index, 4096).expect("memory");
+    map.set_automatic(false);
+    for key in 0..56 {
+        map.insert(key, value(key));
+    }
+    for key in 0..40 {
+        map.remove(&key);
+    }
+    // An insert among removed entries makes the set hash all entries anew, in place.
+    let mut next = 1000;
+    let failed = (0..2000).any(|_| {
+        LEFT.set(3);
+        let result = catch_unwind(AssertUnwindSafe(|| map.insert(next, value(next))));
+        LEFT.set(u32::MAX);
+        next += 1;
+        if map.len() > 20 {
+            map.remove(&(next - 4));
+        }
+        result.is_err()
+    });
+    assert!(failed, "no insert hashed all entries");
+    let keys = (0..56).chain(1000..next);
+    let found = keys.filter(|key| {
+        map.get(key)
+            .inspect(|v| assert_eq!(**v, value(*key)))
+            .is_some()
+    });
+    assert_eq!(found.count(), map.len());
 }
 
 #[test]

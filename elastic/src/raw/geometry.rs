@@ -36,7 +36,8 @@ impl Geometry {
     #[must_use]
     pub const fn new(entry: Layout) -> Option<Self> {
         let (size, align) = (entry.size(), entry.align());
-        if size > isize::MAX as usize / 16 || align > isize::MAX as usize / 16 {
+        // A bucket is below eight entries and two alignments, and is multiplied by at most seven.
+        if size > isize::MAX as usize / 128 || align > isize::MAX as usize / 128 {
             return None;
         }
         let offset = if align > TAGS { align } else { TAGS };
@@ -117,12 +118,17 @@ const fn stride_of(size: usize, align: usize, offset: usize, slots: usize) -> us
 ///
 /// A typed map has a constant one, which the compiler folds into the code. A table for another language reads
 /// it from memory.
-pub trait Shape: Copy {
-    /// The geometry, the same at each call.
+///
+/// # Safety
+///
+/// The geometry is the same at each call: a table allocates, reads and frees by it.
+pub unsafe trait Shape: Copy {
+    /// The geometry.
     fn geometry(self) -> Geometry;
 }
 
-impl Shape for Geometry {
+// SAFETY: A geometry never changes.
+unsafe impl Shape for Geometry {
     #[inline]
     fn geometry(self) -> Geometry {
         self

@@ -427,10 +427,14 @@ impl<S: Shape> Table<S> {
         (self.len, self.reserved) = (0, 0);
     }
 
-    /// The entry after a position, in no particular order. The table must not grow or shrink during an iteration;
-    /// the entry that came last may be erased if it is not in the stash.
+    /// The entry after a position, in no particular order.
+    ///
+    /// # Safety
+    ///
+    /// The cursor is new, or has been moved on this table only. Since it was new, no call has changed the table, except
+    /// that the entry that came last may have been erased if it was not in the stash.
     #[inline]
-    pub fn next(&self, cursor: &mut Cursor) -> Option<Slot> {
+    pub unsafe fn next(&self, cursor: &mut Cursor) -> Option<Slot> {
         while cursor.mask == 0 {
             let Some(way) = self.ways.get(cursor.way) else {
                 let slot = self.stashed_slot(cursor.next)?;
@@ -464,7 +468,8 @@ impl<S: Shape> Table<S> {
     /// Erases the entries for which `keep` is false. `keep` drops the entries that it rejects.
     pub fn retain(&mut self, mut keep: impl FnMut(*mut u8) -> bool) {
         let mut cursor = Cursor::new();
-        while let Some(slot) = self.next(&mut cursor) {
+        // SAFETY: Only the entry that came last is erased. If it is in the stash, the cursor is moved back.
+        while let Some(slot) = unsafe { self.next(&mut cursor) } {
             let stashed = matches!(slot.place, Place::Stash { .. });
             if !keep(slot.entry) {
                 // SAFETY: The slot is full, and nothing else has changed.

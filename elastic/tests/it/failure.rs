@@ -3,6 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use elastic::raw::Geometry;
 use elastic::{HashMap, TryReserveError};
 
 use crate::Quality;
@@ -89,6 +90,22 @@ fn an_insert_that_fails_at_any_allocation_leaves_the_map_whole() {
                 assert_eq!(map.insert(key, key), None);
             }
             assert!((0..inserted + 500).all(|key| map.get(&key) == Some(&key)));
+        }
+    }
+}
+
+#[test]
+fn entries_near_the_size_of_the_address_space_have_no_geometry() {
+    for power in 40..usize::BITS - 1 {
+        for (size, align) in [(1 << power, 1), (1 << power, 4096), (0, 1 << power)] {
+            let geometry = Layout::from_size_align(size, align)
+                .ok()
+                .and_then(Geometry::new);
+            assert_eq!(
+                geometry.is_some(),
+                power < usize::BITS - 8,
+                "{size} {align}"
+            );
         }
     }
 }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <random>
 #include <shared_mutex>
+#include <strings.h>
 #include <thread>
 #include <vector>
 
@@ -169,8 +170,24 @@ static void threads() {
         reader.join();
 }
 
+/* A record that the container finds by several keys. */
+static void other_spellings() {
+    struct without_case {
+        bool operator()(const std::string &a, const std::string &b) const { return strcasecmp(a.c_str(), b.c_str()) < 0; }
+    };
+    const std::string mixed = "A-Name-With-Memory-Of-Its-Own", lower = "a-name-with-memory-of-its-own";
+    lookaside::map<std::map<std::string, int, without_case>> map(1024);
+    for (const std::string &erased : {mixed, lower}) {
+        map.insert_or_assign(mixed, 1);
+        CHECK(map.find(lower) != nullptr && map.find(mixed) == map.find(lower));
+        CHECK(map.erase(erased));
+        CHECK(map.find(lower) == nullptr && map.find(mixed) == nullptr);
+    }
+}
+
 int main() {
     bad_input();
+    other_spellings();
     shared_with_rust();
     same_as_a_map<std::map<std::string, uint64_t>>();
     same_as_a_map<std::unordered_map<std::string, uint64_t>>();

@@ -14,9 +14,11 @@ from kernels import HERE, Failure, cache, kernel, program, variant
 
 # In User Mode Linux there are addresses below 512 GB only.
 KERNELS = {"um": "um", "x86": "x86-occupied"}
-# Records are packed, because an emulated serial line is slow.
+# Free are also the pages in the lists of processors, which the kernel counts apart. Records are
+# packed, because an emulated serial line is slow.
 RECORD = (
-    "echo FREE {number} $(grep -E '^nr_free_pages' /proc/vmstat)\n"
+    "echo FREE {number} $(grep -E '^nr_free_pages' /proc/vmstat) "
+    "$(awk '$1 == \"count:\" {{ n += $2 }} END {{ print n + 0 }}' /proc/zoneinfo)\n"
     '{{ dump_frames {command} 3>&1 >&2; echo "# status $?"; }} | gzip -c > /tmp/records\n'
     "base64 /tmp/records | sed 's/^/PACKED {number} /'; rm /tmp/records\n"
 )
@@ -74,13 +76,14 @@ def script(commands: Sequence[Command], moves_locked: bool) -> str:
 def unpacked(text: str, number: int) -> Recording | None:
     """The recording with this number on a console; none if nothing was placed."""
     packed = "".join(re.findall(rf"^PACKED {number} (\S+)$", text, re.MULTILINE))
-    free = re.search(rf"^FREE {number} nr_free_pages (\d+)$", text, re.MULTILINE)
+    free = re.search(rf"^FREE {number} nr_free_pages (\d+) (\d+)$", text, re.MULTILINE)
     *lines, last = gzip.decompress(base64.b64decode(packed)).decode().splitlines() or [""]
     status = re.fullmatch(r"# status (\d+)", last)
     frames = re.search(r" frames=(\d+) ", lines[0]) if lines else None
     if not frames or not status or not free:
         return None
-    return Recording(lines, int(status[1]), 1 - int(free[1]) / int(frames[1]))
+    share = (int(free[1]) + int(free[2])) / int(frames[1])
+    return Recording(lines, int(status[1]), 1 - share)
 
 
 def record(guest: Guest, commands: Sequence[Command], name: str, seconds: float) -> list[Recording]:

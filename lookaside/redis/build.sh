@@ -24,5 +24,8 @@ jemalloc=(-DUSE_JEMALLOC -DUSE_SYSTEM_JEMALLOC=0x1)
     -I"$root/lookaside/include" -isystem "$src" -isystem "$folder/redis/deps/jemalloc/include" \
     -isystem "$folder/redis/deps/lua/src" -isystem "$folder/redis/deps/hdr_histogram" \
     -c "$here/lookaside_redis.c" -o "$folder/lookaside_redis.o"
-make -C "$src" -j2 MALLOC=jemalloc REDIS_CFLAGS="${jemalloc[*]}" \
-    REDIS_LDFLAGS="${flags[*]} $folder/lookaside_redis.o $target/release/liblookaside.a"
+make=(make -C "$src" -j2 MALLOC=jemalloc REDIS_CFLAGS="${jemalloc[*]}" REDIS_LDFLAGS=)
+# The other programs have no server, which lookaside_redis.o refers to. Make does not link them again.
+"${make[@]}" redis-cli redis-benchmark
+# shellcheck disable=SC2016  # for make
+"${make[@]}" REDIS_LD='$(QUIET_LINK)$(CC) $(FINAL_LDFLAGS)'" ${flags[*]} $folder/lookaside_redis.o $target/release/liblookaside.a"

@@ -71,7 +71,7 @@ pub type Found = Option<NonNull<u8>>;
 /// All methods with `&self` may run in many threads at once. None of them reads a record: the closures
 /// of the caller do. The [crate's documentation](crate) states when an address is safe to read.
 ///
-/// Of a hash, the lowest bits choose the set and the highest 16 are the tag. Both must vary with the key:
+/// The lowest bits of a hash choose the set, and the highest 16 are the tag. Both must vary with the key:
 /// [`mix`](crate::mix) makes such a hash of an integer. Keys whose hashes collide, also by intention, cost
 /// misses, each with a bounded number of comparisons.
 ///
@@ -141,7 +141,7 @@ impl Table {
     /// `verify` gets the position of the hash too. Addresses are written to `found`, position by position.
     /// The lines of the records are fetched before the first comparison. Returns the number of hits.
     ///
-    /// Of slices of different lengths, the shorter one ends the batch.
+    /// The shorter slice ends the batch.
     pub fn find_batch(
         &self,
         hashes: &[u64],

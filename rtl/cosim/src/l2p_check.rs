@@ -187,7 +187,7 @@ const SLOTS: u8 = 1;
 const POINTER: u8 = 2;
 const CHUNKS: u8 = 3;
 
-/// What the kernel wants the hardware to hold for one way.
+/// State of one way that the kernel wants the hardware to hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct WayImage {
     /// Base of each L2P entry in use.

@@ -53,6 +53,8 @@ def test_the_page_table_of_the_worked_example_can_be_shipped(tmp_path: Path) -> 
         "designs",
         "examples",
         "machines",
+        "elastic",
+        "lookaside",
         "rtl",
     ]:
         to = tmp_path / part

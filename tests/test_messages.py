@@ -46,6 +46,7 @@ OTHERS = {
         ("--disable-tools", "--disable-docs", "--disable-install-blobs"), "QEMU's configure"
     ),
     **dict.fromkeys(("--long", "--waveform"), "rtl-cosim"),
+    "--block": "hardware_tools.py",
     **dict.fromkeys(("--help", "--version"), "everything"),
 }
 """Options of other programs that are named, and whose they are."""

@@ -68,7 +68,7 @@ impl Live {
                 if sink.is_full() {
                     return Ok(Some(End::More));
                 }
-                if t.met_within.is_empty() {
+                if t.met_within.is_empty() && t.marks.is_empty() {
                     let words = sink.run(&t.words[t.at..], &process.blocks);
                     if words > 0 {
                         t.at += words;
@@ -94,19 +94,18 @@ impl Live {
                         Some(&w) if record::tag(w) == record::MEM => {
                             t.met_at(to, w, process.ticket_base);
                         }
+                        Some(&w) if record::tag(w) == record::MARK => {
+                            t.mark_at(to, process.ticket_base);
+                        }
                         _ => break next_word.copied(),
                     }
                 };
-                let (mut query, mut mark) = (None, 0);
+                let mut query = None;
                 let next = match next_word {
                     Some(w) if record::tag(w) == record::BLOCK => {
                         let next = (w & 0xffff_ffff) as usize;
                         process.learn(next, &mut self.decoded)?;
                         Some(next)
-                    }
-                    Some(w) if record::tag(w) == record::MARK => {
-                        mark = process.ticket_base.wrapping_add(record::payload(w));
-                        None
                     }
                     Some(_) if is_of_program(t.words[to]) => {
                         query = shortcut_query(&t.words[to..])?;
@@ -129,11 +128,11 @@ impl Live {
                     records: &t.words[from..to],
                     next: next.map(|n| (process.addresses[n], &process.blocks[n])),
                     met: &mut t.met_within,
-                    mark,
+                    marks: &mut t.marks,
                     registers: &mut t.registers,
                     queue: &mut t.queue,
                 };
-                t.at = to + usize::from(mark > 0);
+                t.at = to;
                 if let Some(query) = query {
                     t.at += 1 + record::QUERY_WORDS;
                     sink.query(execution, query)?;

@@ -91,6 +91,7 @@ impl Sink for Turn<'_> {
         if !execution.met.is_empty() {
             self.meet(execution.met);
         }
+        execution.marks.clear();
         if records.len() >= MOST_RECORDS {
             return Err(Error::refused(
                 "the ring is corrupt: a block of code with 65,536 memory accesses",

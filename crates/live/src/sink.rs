@@ -19,8 +19,8 @@ pub(crate) struct Execution<'a> {
     /// Changes by other threads that were met within the block: the instruction whose access is after the change, and
     /// the ticket.
     pub met: &'a mut Vec<(u16, u64)>,
-    /// Ticket of the mark that ends the block; 0: other threads do not meet it.
-    pub mark: u64,
+    /// Tickets of the block's marks. Other threads do not meet marks without one.
+    pub marks: &'a mut Vec<u64>,
     /// The thread's registers.
     pub registers: &'a mut Registers,
     /// Pieces that the thread returns before it continues.
@@ -50,6 +50,21 @@ pub(crate) trait Sink {
     fn query(&mut self, execution: Execution<'_>, query: ShortcutQuery) -> Result<(), Error>;
     /// Takes ops of the queue. Returns the ops for which there is no room.
     fn ops(&mut self, ops: Vec<Op>) -> Option<Vec<Op>>;
+}
+
+/// Gives the marks of an execution their tickets.
+#[cold]
+fn set_tickets(pieces: &mut [Piece], marks: &mut Vec<u64>) {
+    let mut tickets = marks.drain(..);
+    for piece in pieces {
+        if let Piece::End(End::Event {
+            event: Event::RoiBegin | Event::RoiEnd,
+            ticket,
+        }) = piece
+        {
+            *ticket = tickets.next().unwrap_or(0);
+        }
+    }
 }
 
 /// The ops of a batch, and counts of its instructions.
@@ -85,15 +100,7 @@ impl Sink for Batches<'_> {
         if !known.block.markers.is_empty() || !met.is_empty() {
             let ops = out.split_off(start);
             let mut pieces = known.block.cut(ops, met);
-            for piece in &mut pieces {
-                if let Piece::End(End::Event {
-                    event: Event::RoiBegin | Event::RoiEnd,
-                    ticket,
-                }) = piece
-                {
-                    *ticket = execution.mark;
-                }
-            }
+            set_tickets(&mut pieces, execution.marks);
             execution.queue.extend(pieces);
             return Ok(true);
         }
@@ -109,7 +116,8 @@ impl Sink for Batches<'_> {
     fn query(&mut self, execution: Execution<'_>, query: ShortcutQuery) -> Result<(), Error> {
         let (block, mut ops) = (&execution.known.block, Vec::new());
         block.expand(execution.records, None, execution.registers, &mut ops);
-        let pieces = block.cut_query(query, ops, execution.met, execution.registers);
+        let mut pieces = block.cut_query(query, ops, execution.met, execution.registers);
+        set_tickets(&mut pieces, execution.marks);
         execution.queue.extend(pieces);
         Ok(())
     }
@@ -143,6 +151,7 @@ impl Sink for Nothing {
     #[inline(always)]
     fn take(&mut self, execution: Execution<'_>) -> Result<bool, Error> {
         execution.met.clear();
+        execution.marks.clear();
         self.left -= 1;
         self.instructions += u64::from(execution.known.shape.instructions);
         Ok(false)

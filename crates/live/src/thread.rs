@@ -62,6 +62,8 @@ pub(crate) struct LiveThread {
     /// Changes by other threads that were met within the current block: the instruction whose access is after the
     /// change, and the ticket.
     pub met_within: Vec<(u16, u64)>,
+    /// Tickets of the current block's marks of the region of interest.
+    pub marks: Vec<u64>,
     /// Between [`record::ENTER`] and its return.
     pub in_kernel: bool,
     /// The descriptor that takes the contents of a file of the kernel, and the offset in it.
@@ -97,6 +99,7 @@ impl LiveThread {
             registers: Registers::default(),
             queue: Queue::new(),
             met_within: Vec::new(),
+            marks: Vec::new(),
             in_kernel: false,
             kernel_file: None,
             reported_blocked: false,
@@ -146,6 +149,14 @@ impl LiveThread {
         let ticket = ticket_base.wrapping_add(record::payload(self.words.remove(at)));
         let instruction = (access >> record::INDEX_SHIFT) as u16 & 0x1ff;
         self.met_within.push((instruction, ticket));
+    }
+
+    /// Removes a mark from a block's records. A meeting point may precede it.
+    #[cold]
+    pub fn mark_at(&mut self, at: usize, ticket_base: u64) {
+        let at = at + usize::from(record::tag(self.words[at]) == record::MEET);
+        let ticket = ticket_base.wrapping_add(record::payload(self.words.remove(at)));
+        self.marks.push(ticket);
     }
 
     /// Moves the contents of a full ring to host memory. Returns true if it was full.

@@ -138,9 +138,8 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
         clock::trap();
     }
     let (mut from, mut at) = (0, address);
-    if clock::is_simulated() || marks::are_met() {
-        // The engine must have executed everything before a question for the time, or a mark: a part of the block ends
-        // there.
+    if clock::is_simulated() {
+        // The engine must have executed everything before a question for the time: a part of the block ends there.
         let mut bytes = Vec::new();
         let mut next = address;
         for i in 0..count {
@@ -150,13 +149,13 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
             // SAFETY: QEMU's instruction.
             unsafe { interface().append(instruction, &mut bytes) };
             next += bytes.len() as u64;
-            if let Some((executes, argument)) = ends_part(&bytes) {
+            if let Some(argument) = clock::counter(&bytes) {
                 part(sent, block, from..i + 1, at);
                 // SAFETY: QEMU's function, with a callback of the required type. The argument is a number.
                 unsafe {
                     api::qemu_plugin_register_vcpu_insn_exec_cb(
                         instruction,
-                        executes,
+                        clock::reads_counter,
                         api::NO_REGISTERS,
                         argument,
                     );
@@ -172,16 +171,6 @@ pub unsafe extern "C" fn block(_id: api::Id, block: *mut api::Block) {
     unsafe { count::add(block, count as u64) };
 }
 
-/// The callback of an instruction that ends a part of a block, and its argument.
-fn ends_part(bytes: &[u8]) -> Option<(api::ExecuteCallback, *mut c_void)> {
-    if clock::is_simulated()
-        && let Some(argument) = clock::counter(bytes)
-    {
-        return Some((clock::reads_counter, argument));
-    }
-    (marks::are_met() && marks::is_mark(bytes)).then_some((marks::executes, std::ptr::null_mut()))
-}
-
 /// Sends the instructions `range` of a block, which begin at `address`, as a block, and registers their callbacks.
 fn part(sent: &mut Sent, block: *mut api::Block, range: Range<usize>, address: u64) {
     let count = range.len();
@@ -195,12 +184,15 @@ fn part(sent: &mut Sent, block: *mut api::Block, range: Range<usize>, address: u
     key.extend((count as u32).to_le_bytes());
     key.extend((0..count).map(|i| size(i) as u8));
     let code = key.len();
-    let mut prefetches = false;
+    let (mut prefetches, mut met) = (false, Vec::new());
     for i in 0..count {
         let start = key.len();
         // SAFETY: QEMU's instruction.
         unsafe { interface().append(instruction(i), key) };
         prefetches |= prefetch::is_prefetch(&key[start..]);
+        if marks::are_met() && marks::is_mark(&key[start..]) {
+            met.push(i);
+        }
     }
     let last = (key.len() - size(count - 1)).max(code);
     let repeats = repeat::kind(&key[last..]);
@@ -237,6 +229,10 @@ fn part(sent: &mut Sent, block: *mut api::Block, range: Range<usize>, address: u
             api::qemu_plugin_register_vcpu_tb_exec_cb(block, started, no, argument);
         } else {
             api::qemu_plugin_register_vcpu_insn_exec_cb(instruction(0), started, no, argument);
+        }
+        for i in met {
+            let none = std::ptr::null_mut();
+            api::qemu_plugin_register_vcpu_insn_exec_cb(instruction(i), marks::executes, no, none);
         }
         for i in 0..count {
             if let Some((_, it)) = unreported.iter().find(|(n, _)| *n == i) {

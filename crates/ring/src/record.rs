@@ -57,8 +57,8 @@ pub const UNMODELLED: u64 = 15;
 /// of the wanted part, and the path, padded with zeros.
 pub const KERNEL_FILE: u64 = 16;
 
-/// The block before contains a mark of the region of interest, which other threads meet as they meet a change of the
-/// address space; the ticket in the payload.
+/// The block contains a mark of the region of interest, which other threads meet as they meet a change of the address
+/// space; the ticket in the payload. It lies among the accesses of the block.
 pub const MARK: u64 = 17;
 
 /// Words that follow [`KERNEL_FILE`].

@@ -465,10 +465,7 @@ pub fn is_alone(vcpu: usize) -> bool {
 
 /// Serialises changes of the address space, so that they happen in ticket order.
 pub fn lock() {
-    let word = &segment().header().lock;
-    while word.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-        futex_wait(word, 1, Duration::from_millis(5));
-    }
+    while !lock_soon() {}
 }
 
 /// As [`lock`], if that takes less than a second. Returns true then.

@@ -170,6 +170,20 @@ static void threads() {
         reader.join();
 }
 
+/* An index of one's own behind lookup(): asked at the first lookup only, while the table is on. */
+static void own_index() {
+    lookaside::table<Record> table(256);
+    table.set_automatic(false);
+    Record record{7, 1};
+    int asked = 0;
+    auto lookup = [&](uint64_t key) {
+        return table.lookup([&] { return lookaside_mix(key); }, [&](Record *at) { return at->first == key; },
+                            [&] { asked++; return key == record.first ? &record : nullptr; });
+    };
+    CHECK(lookup(7) == &record && lookup(7) == &record && asked == 1);
+    CHECK(lookup(8) == nullptr && lookup(8) == nullptr && asked == 3);
+}
+
 /* A record that the container finds by several keys. */
 static void other_spellings() {
     struct without_case {
@@ -187,6 +201,7 @@ static void other_spellings() {
 
 int main() {
     bad_input();
+    own_index();
     other_spellings();
     shared_with_rust();
     same_as_a_map<std::map<std::string, uint64_t>>();

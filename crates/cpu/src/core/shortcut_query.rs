@@ -11,8 +11,8 @@ impl Core {
     ///
     /// The latency of `query_result` begins when all lines that it reads have arrived (unless it is
     /// `at_once`), and its `walk_latency` when its walk has ended, if there is one. The result is ready
-    /// after both. A line that the query writes is requested at retirement. Without a shortcut there is no `query_result`, and
-    /// the op is an instruction of one cycle.
+    /// after both. A line that the query writes is requested at retirement. Without a shortcut there
+    /// is no `query_result`, and the op is an instruction of one cycle.
     pub fn run_query<B: Below>(
         &mut self,
         op: &Op,

@@ -2,7 +2,6 @@
 
 use std::sync::Mutex;
 
-use pagewalk_machine::{Installation, RunSpec, Status};
 use pagewalk_rtl::l2p_check::{self, Checked, CheckedSpec, Options, Totals};
 use pagewalk_rtl::verilated;
 use pagewalk_tables::{
@@ -195,17 +194,7 @@ fn run(workload: &str, size: &str, design: &str, instructions: u64) -> Totals {
     let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
     l2p_check::install(Options::default());
     let design = format!("{design}[page_table.external.rtl={{}}]");
-    let spec: RunSpec = serde_json::from_value(serde_json::json!({
-        "machine": "mehpt-table3", "designs": [design],
-        "source": {"workload": {"name": workload, "size": size}},
-        "limits": {"instructions": instructions},
-    }))
-    .expect("the specification is well formed");
-    let result = Installation::at(&pagewalk_rtl::root())
-        .run(&spec, &mut |_| true)
-        .unwrap_or_else(|error| panic!("{workload}: {error}"));
-    let design = &result.designs[0];
-    assert_eq!(design.status, Status::Complete, "{:?}", design.message);
+    crate::simulate("mehpt-table3", &design, workload, size, instructions);
     l2p_check::take_totals()
 }
 

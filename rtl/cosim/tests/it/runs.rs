@@ -2,7 +2,6 @@
 
 use std::sync::Mutex;
 
-use pagewalk_machine::{Installation, RunSpec, Status};
 use pagewalk_rtl::check::{self, Options, Totals};
 use pagewalk_rtl::header::LATENCY;
 use pagewalk_rtl::verilated;
@@ -15,17 +14,7 @@ fn run(workload: &str, size: &str, instructions: u64, engine: &str, set: &[&str]
     check::install(Options::default());
     let engine = format!("engine.external.rtl={{latency={LATENCY},interval=1{engine}}}");
     let design = format!("revelator[{}]", [&[&*engine], set].concat().join(","));
-    let spec: RunSpec = serde_json::from_value(serde_json::json!({
-        "machine": "revelator-table1", "designs": [design],
-        "source": {"workload": {"name": workload, "size": size}},
-        "limits": {"instructions": instructions},
-    }))
-    .expect("the specification is well formed");
-    let result = Installation::at(&pagewalk_rtl::root())
-        .run(&spec, &mut |_| true)
-        .unwrap_or_else(|error| panic!("{workload}: {error}"));
-    let design = &result.designs[0];
-    assert_eq!(design.status, Status::Complete, "{:?}", design.message);
+    crate::simulate("revelator-table1", &design, workload, size, instructions);
     check::take_totals()
 }
 

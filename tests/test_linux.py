@@ -181,6 +181,31 @@ def test_the_readme_has_figure_11() -> None:
     assert figure_11_table(result("figure11")["rows"]) in (LINUX / "README.md").read_text()
 
 
+PROGRAMS = {
+    "gzip": "compress and decompress 1 MB",
+    "sort": "sort 1 MB",
+    "sha256sum": "hash 1 MB",
+    "i=0;": "shell that starts 20 programs",
+}
+
+
+def test_the_readme_has_the_costs_of_programs() -> None:
+    on = [row for row in result("costs")["programs"] if row["state"] == "on"]
+    text = (LINUX / "README.md").read_text()
+    for command, name in PROGRAMS.items():
+        rows = sorted(
+            (row for row in on if row["command"].startswith(command)), key=lambda r: r["pressure"]
+        )
+        cells = [f"{row['more_percent']:.2f} ± {row['more_interval_95']:.2f} %" for row in rows]
+        assert f"| {' | '.join([name, *cells])} |" in text
+
+
+def test_the_kernels_own_tests_do_not_see_placement() -> None:
+    tests = result("compatibility")["tests"]
+    assert len(tests) >= 15
+    assert all(row["off"] == row["on"] for row in tests.values())
+
+
 def test_figure_11_is_the_models_on_the_frames_of_linux() -> None:
     for row in result("figure11")["rows"]:
         hashed = row["hashed_percent"]

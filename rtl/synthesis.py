@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -69,8 +71,18 @@ class Yosys:
 
     def run(self, *passes: str) -> None:
         """Runs passes in order."""
-        for one in passes:
-            libyosys.run_pass(f"tee -q -a {self.log} {one}", self.design)
+        sys.stdout.flush()
+        console = os.dup(1)
+        with self.log.open("ab") as log:
+            # Yosys writes the name of each pass to the process's standard output.
+            os.dup2(log.fileno(), 1)
+            try:
+                for one in passes:
+                    libyosys.run_pass(f"tee -q -a {self.log} {one}", self.design)
+                libyosys.log_flush()
+            finally:
+                os.dup2(console, 1)
+                os.close(console)
 
     def modules(self) -> list[str]:
         """Names of the modules."""

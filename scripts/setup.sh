@@ -7,7 +7,7 @@
 #
 #   scripts/setup.sh python [GROUP...] | rust | cargo-deny | qemu
 #   scripts/setup.sh test-deps    system packages that tests need
-#   scripts/setup.sh rtl     verilator and opensta, for the hardware in rtl/
+#   scripts/setup.sh rtl     verilator, iverilog and opensta, for the hardware in rtl/
 #   scripts/setup.sh slurm   installs slurm-wlm and munge, for the tests of a SLURM cluster
 #   scripts/setup.sh qemu10  builds QEMU 10 with plugins from Debian's source, some minutes
 set -euo pipefail
@@ -208,7 +208,7 @@ slurm() {
 # Tools of rtl/ that are no Python packages, each with its Debian package.
 rtl_tools() {
     local pair missing=()
-    for pair in cc:gcc g++:g++ verilator:verilator sta:opensta; do
+    for pair in cc:gcc g++:g++ verilator:verilator iverilog:iverilog sta:opensta; do
         command -v "${pair%:*}" >/dev/null || missing+=("${pair#*:}")
     done
     [ "${#missing[@]}" = 0 ] && return

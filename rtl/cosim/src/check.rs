@@ -5,7 +5,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Mutex;
 
 use pagewalk_mmu::engine::{
@@ -59,8 +58,6 @@ pub struct Totals {
 pub struct Options {
     /// The hardware.
     pub variant: Variant,
-    /// A waveform: its file, the number of the first request, and the number of requests.
-    pub waveform: Option<(PathBuf, u64, u64)>,
     /// True if all cycles between misses are simulated. Otherwise pauses end when the hardware is idle.
     pub pauses: bool,
 }
@@ -417,14 +414,12 @@ impl Checked {
 
     /// Begins or ends the waveform with the request that comes next.
     fn trace(&mut self) {
-        let Some((file, first, requests)) = &self.options.waveform else {
+        let Some(waveform) = self.options.variant.waveform.clone() else {
             return;
         };
-        let n = self.totals.requests;
-        if n == *first || n == first + requests {
-            let file = (n == *first).then(|| file.clone());
+        if let Some(change) = waveform.change(self.totals.requests) {
             self.drain();
-            self.hardware.trace(file.as_deref());
+            self.hardware.trace(change);
         }
     }
 

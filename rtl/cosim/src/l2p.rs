@@ -1,11 +1,9 @@
 //! The L2P table of `rtl/l2p`, one cycle at a time.
 
-use std::path::PathBuf;
-
 use pagewalk_units::LINE_SHIFT;
 
 use crate::header::L2P_PA_BITS;
-use crate::verilated::{Block, Model, sources};
+use crate::verilated::{Block, Model, Waveform, sources};
 
 /// Inputs of a cycle. The module's ports have the same names.
 #[derive(Clone, Copy, Default, Debug)]
@@ -70,25 +68,17 @@ impl Outputs {
 pub type L2pTable = Model<Inputs, Outputs>;
 
 impl Model<Inputs, Outputs> {
-    /// A model with tables of this number of ways, after its reset: of the sources, or of a netlist and its cells.
+    /// A model with tables of this number of ways, after its reset.
     ///
     /// # Panics
     /// Verilator or the compiler fails.
-    pub fn with_table_ways(ways: u64, trace: bool, netlist: &[PathBuf]) -> Self {
+    pub fn with_table_ways(ways: u64, waveform: Option<&Waveform>) -> Self {
         let block = Block {
             top: "l2p",
-            sources: if netlist.is_empty() {
-                sources(&["l2p"])
-            } else {
-                netlist.to_vec()
-            },
+            sources: sources(&["l2p"]),
             shim: crate::root().join("rtl/cosim/shim/l2p.cpp"),
-            parameters: netlist
-                .is_empty()
-                .then_some(("WAYS", ways))
-                .into_iter()
-                .collect(),
-            trace,
+            parameters: vec![("WAYS", ways)],
+            waveform: waveform.cloned(),
         };
         let reset = Inputs {
             rst: true,

@@ -7,7 +7,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagewalk_stats::Tree;
@@ -21,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::header::{L2P_LATENCY, L2P_PA_BITS, L2P_SOURCE, L2pParameters};
 use crate::l2p::{Inputs, L2pTable, Outputs};
+use crate::verilated::Waveform;
 
 /// Name of the kind of page table.
 pub const NAME: &str = "rtl";
@@ -85,10 +85,8 @@ impl Totals {
 /// Options of the tables that are built next.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// A waveform: its file, the number of the first walk, and the number of walks.
-    pub waveform: Option<(PathBuf, u64, u64)>,
-    /// A netlist and the models of its cells, in place of the sources.
-    pub netlist: Vec<PathBuf>,
+    /// A waveform, whose requests are walks.
+    pub waveform: Option<Waveform>,
 }
 
 struct Shared {
@@ -213,7 +211,7 @@ struct Hardware {
     ways: usize,
     /// L2P entries of the simulated table, for each way and page size.
     entries: usize,
-    waveform: Option<(PathBuf, u64, u64)>,
+    waveform: Option<Waveform>,
     images: Vec<WayImage>,
     /// The chunk size of the way's table is being changed.
     changing: Vec<[bool; SIZES]>,
@@ -244,11 +242,7 @@ impl Hardware {
             registers: [[0; 3]; SIZES],
         };
         Hardware {
-            model: L2pTable::with_table_ways(
-                ways as u64,
-                options.waveform.is_some(),
-                &options.netlist,
-            ),
+            model: L2pTable::with_table_ways(ways as u64, options.waveform.as_ref()),
             parameters,
             ways,
             entries,
@@ -453,7 +447,7 @@ impl Hardware {
         self.totals.waited += u64::from(waits);
         self.busy.end = start + 1;
         let now = self.model.cycle as i64;
-        let traced = |w: &(PathBuf, u64, u64)| (w.1..w.1 + w.2).contains(&self.totals.walks);
+        let traced = |w: &Waveform| w.contains(self.totals.walks);
         let pause = if self.waveform.as_ref().is_some_and(traced) {
             1 << 20
         } else {
@@ -489,14 +483,9 @@ impl Hardware {
 
     /// Begins or ends the waveform with the walk that comes next.
     fn trace(&mut self) {
-        if let Some((file, first, walks)) = &self.waveform {
-            let n = self.totals.walks;
-            if n == *first {
-                let file = file.clone();
-                self.model.trace(Some(&file));
-            } else if n == first + walks {
-                self.model.trace(None);
-            }
+        let change = (self.waveform.as_ref()).and_then(|w| w.change(self.totals.walks));
+        if let Some(file) = change {
+            self.model.trace(file);
         }
     }
 

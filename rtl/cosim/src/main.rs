@@ -8,6 +8,7 @@ use std::time::Instant;
 use pagewalk_machine::{Installation, RunSpec, Status};
 use pagewalk_rtl::header::{L2P_SOURCE, LATENCY, SOURCE};
 use pagewalk_rtl::spec_engine::Variant;
+use pagewalk_rtl::verilated::Waveform;
 use pagewalk_rtl::{check, l2p_check, stlt_check, verilated};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -19,9 +20,9 @@ Usage: rtl-cosim --long BLOCK [REQUESTS]
        rtl-cosim --cost
            Run the five programs with the engine's latency and with the design's,
            and keep the cycles in rtl/results.json
-       rtl-cosim --waveform BLOCK FILE PROGRAM FIRST REQUESTS [SOURCE...]
-           Write the waveform of these requests of a program to a VCD file;
-           SOURCE: a netlist and its cells, in place of the sources in rtl/
+       rtl-cosim --waveform BLOCK FILE PROGRAM FIRST REQUESTS
+           Write the waveform of these requests of a program to a VCD file,
+           from the reset on if FIRST is 0
 BLOCK: spec_engine, stlt_unit or l2p";
 
 /// A program that gives requests to a block.
@@ -94,9 +95,6 @@ enum Block {
     L2p,
 }
 
-/// A waveform: its file, the number of the first request, the number of requests, and a netlist with its cells.
-type Waveform = (PathBuf, u64, u64, Vec<PathBuf>);
-
 impl Block {
     fn named(name: &str) -> Result<Self, String> {
         match name {
@@ -143,19 +141,13 @@ impl Block {
         waveform: Option<Waveform>,
     ) -> Result<Map<String, Value>, String> {
         let trace = waveform.is_some();
-        let (netlist, waveform) = match waveform {
-            Some((file, first, requests, netlist)) => (netlist, Some((file, first, requests))),
-            None => (Vec::new(), None),
-        };
         let counts = match self {
             Block::SpecEngine => {
                 check::install(check::Options {
                     variant: Variant {
-                        trace,
-                        netlist,
+                        waveform,
                         ..Variant::default()
                     },
-                    waveform,
                     pauses: trace,
                 });
                 let engine = format!(
@@ -166,12 +158,12 @@ impl Block {
             }
             Block::StltUnit => {
                 let Driver { program, .. } = driver;
-                let totals =
-                    stlt_check::run(program, STLT_BYTES, length, ROWS, seed, waveform, &netlist)?;
+                let waveform = waveform.as_ref();
+                let totals = stlt_check::run(program, STLT_BYTES, length, ROWS, seed, waveform)?;
                 serde_json::to_value(totals)
             }
             Block::L2p => {
-                l2p_check::install(l2p_check::Options { waveform, netlist });
+                l2p_check::install(l2p_check::Options { waveform });
                 simulate(
                     L2P_SOURCE.0,
                     driver,
@@ -229,7 +221,9 @@ fn keep(section: &str, value: Value) -> io::Result<()> {
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, format);
     results.serialize(&mut serializer)?;
     text.push(b'\n');
-    fs::write(path, text)
+    let partial = path.with_extension("json.new");
+    fs::write(&partial, text)?;
+    fs::rename(partial, path)
 }
 
 /// Runs all programs in turn, with a new seed in each round, and keeps the sums after each round.
@@ -307,7 +301,7 @@ fn cost() -> Result<(), String> {
 }
 
 fn waveform(block: Block, arguments: &[&str]) -> Result<(), String> {
-    let [file, program, first, requests, netlist @ ..] = arguments else {
+    let [file, program, first, requests] = arguments else {
         return Err(USAGE.to_owned());
     };
     let number = |text: &str| text.parse::<u64>().map_err(|_| USAGE.to_owned());
@@ -315,13 +309,16 @@ fn waveform(block: Block, arguments: &[&str]) -> Result<(), String> {
     let found = drivers.into_iter().find(|d| d.program == *program);
     let driver = found.ok_or_else(|| USAGE.to_owned())?;
     let (first, requests) = (number(first)?, number(requests)?);
-    // A miss comes after at most some hundred instructions.
+    // A miss comes after at most some thousand instructions.
     let length = match block {
         Block::StltUnit => first + requests,
-        Block::SpecEngine | Block::L2p => 200 * (first + requests),
+        Block::SpecEngine | Block::L2p => 5_000 * (first + requests),
     };
-    let netlist = netlist.iter().map(PathBuf::from).collect();
-    let waveform = (PathBuf::from(file), first, requests, netlist);
+    let waveform = Waveform {
+        file: PathBuf::from(file),
+        first,
+        requests,
+    };
     let counts = block.run(driver, length, 1, Some(waveform))?;
     if block.requests(&counts) < first + requests {
         return Err(format!(

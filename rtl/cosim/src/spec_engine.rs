@@ -1,8 +1,6 @@
 //! The speculation engine of `rtl/spec_engine`, one cycle at a time.
 
-use std::path::PathBuf;
-
-use crate::verilated::{Block, Model, sources};
+use crate::verilated::{Block, Model, Waveform, sources};
 
 /// Inputs of a cycle.
 #[derive(Clone, Copy, Default, Debug)]
@@ -69,24 +67,18 @@ pub struct Outputs {
 pub struct Variant {
     /// Tiers of the hardware; the header's if `None`.
     pub tiers: Option<u64>,
-    /// True if it can write a waveform.
-    pub trace: bool,
-    /// A netlist of the engine and the models of its cells, in place of the sources.
-    pub netlist: Vec<PathBuf>,
+    /// The waveform that it can write.
+    pub waveform: Option<Waveform>,
 }
 
 impl Variant {
     fn block(&self) -> Block {
         Block {
             top: "spec_engine",
-            sources: if self.netlist.is_empty() {
-                sources(&["common", "spec_engine"])
-            } else {
-                self.netlist.clone()
-            },
+            sources: sources(&["common", "spec_engine"]),
             shim: crate::root().join("rtl/cosim/shim/spec_engine.cpp"),
             parameters: self.tiers.map(|n| ("TIERS", n)).into_iter().collect(),
-            trace: self.trace,
+            waveform: self.waveform.clone(),
         }
     }
 }

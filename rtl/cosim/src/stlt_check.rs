@@ -5,7 +5,6 @@
 //! only while the unit is idle. The STB and the IPB are compared with lists in this file.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 use pagewalk_os::INVALID_PAGES;
 use pagewalk_programs::{Options, build};
@@ -19,6 +18,7 @@ use rand::{Rng as _, RngExt};
 use serde::{Deserialize, Serialize};
 
 use crate::stlt_unit::{Inputs, Outputs, StltUnit};
+use crate::verilated::Waveform;
 
 /// Rows of a cache line.
 const LINE_ROWS: usize = 4;
@@ -165,13 +165,13 @@ pub struct Harness {
 
 impl Harness {
     /// An empty table of `rows` rows.
-    pub fn new(spec: StltSpec, rows: u64, seed: u64, trace: bool, netlist: &[PathBuf]) -> Self {
+    pub fn new(spec: StltSpec, rows: u64, seed: u64, waveform: Option<&Waveform>) -> Self {
         let saturates = spec.counter == StltCounter::Saturates;
         let mut random = rng(seed, "rtl.stlt");
         // A multiple of the table's size.
         let base = (random.random_range(1..16) * rows * STLT_ROW_BYTES) & ((1 << 46) - 1);
         let mut harness = Harness {
-            hardware: StltUnit::with_ways(u64::from(spec.ways), saturates, trace, netlist),
+            hardware: StltUnit::with_ways(u64::from(spec.ways), saturates, waveform),
             model: Stlt::new(&spec, rows, PhysAddr(base), seed, "table"),
             spec,
             base,
@@ -684,8 +684,8 @@ impl Harness {
     }
 }
 
-/// Gives the queries of a key-value store to the unit until there are enough. A waveform has its file, the number of the
-/// first query, and the number of queries.
+/// Gives the queries of a key-value store to the unit until there are enough. Requests of the waveform are
+/// queries.
 ///
 /// # Errors
 /// The program cannot be built, or fails.
@@ -695,8 +695,7 @@ pub fn run(
     queries: u64,
     rows: u64,
     seed: u64,
-    waveform: Option<(PathBuf, u64, u64)>,
-    netlist: &[PathBuf],
+    waveform: Option<&Waveform>,
 ) -> Result<Totals, String> {
     let params = [("shortcut", "stlt"), ("request", "lookup")];
     let options = Options {
@@ -707,17 +706,13 @@ pub fn run(
     };
     let named = |error: String| format!("{name}: {error}");
     let mut program = build(name, &options).map_err(|error| named(error.to_string()))?;
-    let trace = waveform.is_some();
-    let mut harness = Harness::new(StltSpec::default(), rows, seed, trace, netlist);
+    let mut harness = Harness::new(StltSpec::default(), rows, seed, waveform);
     let mut random = rng(seed, name);
     let mut batch = Batch::new();
     for n in 0.. {
-        if let Some((file, first, number)) = &waveform
-            && (n == *first || n == first + number)
-        {
+        if let Some(change) = waveform.and_then(|w| w.change(n)) {
             harness.settle();
-            let begins = (n == *first).then_some(file.as_path());
-            harness.hardware.trace(begins);
+            harness.hardware.trace(change);
         }
         if n == queries {
             break;

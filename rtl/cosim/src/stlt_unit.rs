@@ -1,8 +1,6 @@
 //! The STLT unit of `rtl/stlt_unit`, one cycle at a time.
 
-use std::path::PathBuf;
-
-use crate::verilated::{Block, Model, sources};
+use crate::verilated::{Block, Model, Waveform, sources};
 
 /// Inputs of a cycle. The module's ports have the same names.
 #[derive(Clone, Copy, Default, Debug)]
@@ -84,29 +82,21 @@ pub struct Outputs {
 pub type StltUnit = Model<Inputs, Outputs>;
 
 impl Model<Inputs, Outputs> {
-    /// A model with these parameters, after its reset: of the sources, or of a netlist and its cells.
+    /// A model with these parameters, after its reset.
     ///
     /// # Panics
     /// Verilator or the compiler fails.
-    pub fn with_ways(ways: u64, saturates: bool, trace: bool, netlist: &[PathBuf]) -> Self {
+    pub fn with_ways(ways: u64, saturates: bool, waveform: Option<&Waveform>) -> Self {
         let block = Block {
             top: "stlt_unit",
-            sources: if netlist.is_empty() {
-                sources(&["stlt_unit"])
-            } else {
-                netlist.to_vec()
-            },
+            sources: sources(&["stlt_unit"]),
             shim: crate::root().join("rtl/cosim/shim/stlt_unit.cpp"),
-            parameters: if netlist.is_empty() {
-                vec![
-                    ("WAYS", ways),
-                    ("SATURATES", u64::from(saturates)),
-                    ("EXTERNAL_RANDOM", 1),
-                ]
-            } else {
-                Vec::new()
-            },
-            trace,
+            parameters: vec![
+                ("WAYS", ways),
+                ("SATURATES", u64::from(saturates)),
+                ("EXTERNAL_RANDOM", 1),
+            ],
+            waveform: waveform.cloned(),
         };
         let reset = Inputs {
             rst: true,

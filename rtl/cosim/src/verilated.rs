@@ -11,6 +11,32 @@ use std::process::Command;
 use std::ptr;
 use std::sync::Mutex;
 
+/// Requests whose waveform is written.
+#[derive(Clone, Debug)]
+pub struct Waveform {
+    /// The VCD file.
+    pub file: PathBuf,
+    /// Number of the first request. From 0 on, the waveform begins with the reset.
+    pub first: u64,
+    /// Number of requests.
+    pub requests: u64,
+}
+
+impl Waveform {
+    /// The change before request `n`: the waveform begins in this file, or ends (`Some(None)`).
+    pub fn change(&self, n: u64) -> Option<Option<&Path>> {
+        if n == self.first + self.requests {
+            return Some(None);
+        }
+        (n == self.first && n > 0).then_some(Some(&self.file))
+    }
+
+    /// True if request `n` is in the waveform.
+    pub fn contains(&self, n: u64) -> bool {
+        (self.first..self.first + self.requests).contains(&n)
+    }
+}
+
 /// A block to compile.
 #[derive(Clone, Debug)]
 pub struct Block {
@@ -22,8 +48,8 @@ pub struct Block {
     pub shim: PathBuf,
     /// Parameters of the top module that differ from the header's.
     pub parameters: Vec<(&'static str, u64)>,
-    /// True if the model can write a waveform.
-    pub trace: bool,
+    /// The waveform that the model can write.
+    pub waveform: Option<Waveform>,
 }
 
 /// The sources in these folders of `rtl/`, in alphabetical order.
@@ -91,7 +117,8 @@ impl Block {
             let text = fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             text.hash(&mut hasher);
         }
-        (self.top, &self.parameters, self.trace, version).hash(&mut hasher);
+        let traced = self.waveform.is_some();
+        (self.top, &self.parameters, traced, version).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -120,9 +147,7 @@ impl Block {
                     .iter()
                     .map(|(name, n)| format!("-G{name}={n}")),
             )
-            .args(self.trace.then_some("--trace"))
-            // Nets of a netlist begin with an underscore.
-            .args(self.trace.then_some("--trace-underscore"))
+            .args(self.waveform.is_some().then_some("--trace"))
             .args(&self.sources);
         run(&mut verilate);
         let root = run(Command::new("verilator").args(["--getenv", "VERILATOR_ROOT"]));
@@ -131,12 +156,12 @@ impl Block {
         let model = entries.map(|entry| entry.expect("the folder is readable").path());
         let model = model.filter(|path| path.extension().is_some_and(|e| e == "cpp"));
         let runtime = ["verilated.cpp", "verilated_threads.cpp"];
-        let tracing = self.trace.then_some("verilated_vcd_c.cpp");
+        let tracing = self.waveform.as_ref().map(|_| "verilated_vcd_c.cpp");
         let built = work.join("model.so");
         let mut compile = Command::new("g++");
         compile
             .args(["-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-pthread"])
-            .arg(format!("-DVM_TRACE={}", u8::from(self.trace)))
+            .arg(format!("-DVM_TRACE={}", u8::from(self.waveform.is_some())))
             .arg(format!("-I{}", work.display()))
             .arg(format!("-I{}", include.display()))
             .arg(format!("-I{}", include.join("vltstd").display()))
@@ -238,6 +263,11 @@ impl<I, O: Copy + Default> Model<I, O> {
             outputs: O::default(),
             cycle: 0,
         };
+        if let Some(waveform) = &block.waveform
+            && waveform.first == 0
+        {
+            model.trace(Some(&waveform.file));
+        }
         for _ in 0..2 {
             model.step(reset);
         }
@@ -253,7 +283,7 @@ impl<I, O: Copy + Default> Model<I, O> {
         self.outputs
     }
 
-    /// Begins a waveform in this file, or ends it. Only a block with `trace` writes one.
+    /// Begins a waveform in this file, or ends it. Only a block with a waveform writes one.
     ///
     /// # Panics
     /// The path has a zero byte.

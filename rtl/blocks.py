@@ -25,7 +25,7 @@ class Block:
     cosimulated: dict[str, int]
     #: Programs of the comparison.
     programs: tuple[str, ...]
-    #: For the power: the first request of each program, and the number of requests.
+    #: For the power: the first request of each program, and the most requests.
     sampled: tuple[int, int]
 
     def sources(self) -> list[Path]:
@@ -91,6 +91,6 @@ BLOCKS = {
         settings=tuple({"WAYS": ways} for ways in (2, 3, 4)),
         cosimulated={"WAYS": 3},
         programs=("gups", "bfs", "xsbench", "kv-hash", "dlrm"),
-        sampled=(20, 40),
+        sampled=(5, 100),
     ),
 }

@@ -147,14 +147,22 @@ def power(results: dict[str, Any], block: str) -> str:
         rows.append(
             [
                 f"`{row['parameters']['program']}`",
+                f"{row['requests']}",
                 f"{1000 * row['requests'] / row['cycles']:.1f}",
                 *(f"{power[name]:.2f}" for name in ("clock", "registers", "logic")),
                 f"{dynamic:.2f}",
                 f"{power['leakage']:.2f}",
             ]
         )
-    text = f"{kept[0]['requests']} requests of each program, at {kept[0]['clock_ghz']:.0f} GHz."
-    head = ["program", "requests in 1,000 cycles", "clock (mW)", "registers (mW)", "logic (mW)"]
+    text = f"At {kept[0]['clock_ghz']:.0f} GHz."
+    head = [
+        "program",
+        "requests",
+        "requests in 1,000 cycles",
+        "clock (mW)",
+        "registers (mW)",
+        "logic (mW)",
+    ]
     head += ["dynamic (mW)", "leakage (mW)"]
     return f"{text}\n\n{table(head, rows)}"
 

@@ -192,7 +192,7 @@ def cell_energies(
 
 
 def power(
-    module: dict[str, Any], counts: Counter[tuple[str, int]], cycles: float, energies: Energies
+    module: dict[str, Any], counts: Counter[tuple[str, int]], cycles: int, energies: Energies
 ) -> dict[str, float]:
     """Power in mW at the clock of `PERIOD`."""
     changed: dict[Any, int] = {}
@@ -229,21 +229,21 @@ def measured(
     energies = Energies(library)
     widths = {name: len(net["bits"]) for name, net in module["netnames"].items()}
     recorded = work / "run.vcd"
-    first, requests = block.sampled
+    first, most = block.sampled
     for program in programs:
         command = ["cargo", "run", "--quiet", "--profile", "ci", "--locked", "-p", "pagewalk-rtl"]
         command += ["--", "--waveform", block.top, str(recorded), program, "0"]
-        command.append(str(first + requests))
+        command.append(str(first + most))
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
         if done.returncode != 0:
             sys.exit(f"power: {program}: the sources differ from the simulator\n{done.stderr}")
-        waveform, cycles = replay(block, module["ports"], recorded, first, work)
+        waveform, requests, cycles = replay(block, module["ports"], recorded, first, work)
         counts = changes(waveform, widths)
         yield {
             "parameters": {"program": program},
             "library": library.name,
             "requests": requests,
-            "cycles": round(cycles),
+            "cycles": cycles,
             "clock_ghz": 1 / PERIOD,
             "power_mw": power(module, counts, cycles, energies),
         }

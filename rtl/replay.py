@@ -46,6 +46,9 @@ endmodule
 #: Time of half a cycle in both waveforms.
 HALF = 500
 
+#: Most cycles of a measured window. Between rare requests, a block is idle.
+LONGEST = 20_000
+
 
 def readings(waveform: Path) -> Iterator[tuple[int, str, str]]:
     """Time, net and new value of each change in a VCD file, for the nets of the top module."""
@@ -106,10 +109,10 @@ def halves(waveform: Path, names: set[str]) -> Iterator[dict[str, str]]:
 
 def replay(
     block: Block, ports: dict[str, Any], recorded: Path, first: int, work: Path
-) -> tuple[Path, float]:
-    """Repeats a recorded run with the netlist `work/power.v`.
+) -> tuple[Path, int, int]:
+    """Repeats a recorded run with the netlist `work/power.v`, up to `LONGEST` cycles after `first`.
 
-    Returns the netlist's waveform from request `first` on, and its length in cycles.
+    Returns the netlist's waveform from request `first` on, and its requests and cycles.
     """
     inputs = [name for name, port in ports.items() if port["direction"] == "input"]
     outputs = [name for name, port in ports.items() if port["direction"] == "output"]
@@ -127,6 +130,8 @@ def replay(
                     begins = count
                 taken += 1
             count += 1
+            if taken > first and count == begins + 2 * LONGEST:
+                break
     waveform = work / "netlist.vcd"
     connected = []
     for names, vector in ((inputs, "in"), (outputs, "out")):
@@ -150,4 +155,4 @@ def replay(
     done = subprocess.run(["vvp", "-n", compiled], capture_output=True, text=True, check=True)
     if f"{count} lines, 0 differences" not in done.stdout:
         sys.exit(f"power: {block.top}: the netlist differs from the sources: {done.stdout}")
-    return waveform, (count - begins) / 2
+    return waveform, taken - first, (count - begins) // 2

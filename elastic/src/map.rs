@@ -128,6 +128,14 @@ pub(crate) fn rehash<K: Hash, V, S: BuildHasher>(hash_builder: &S) -> impl Fn(*c
     move |entry| hash_builder.hash_one(unsafe { &(*entry.cast::<(K, V)>()).0 })
 }
 
+/// True for the entry of a key.
+///
+/// The function must only get addresses of entries of the map of these types.
+fn same<K: Borrow<Q>, V, Q: ?Sized + Eq>(key: &Q) -> impl Fn(*const u8) -> bool {
+    // SAFETY: The address is that of an entry.
+    move |entry| unsafe { (*entry.cast::<(K, V)>()).0.borrow() == key }
+}
+
 #[cfg(feature = "std")]
 impl<K, V> HashMap<K, V> {
     /// An empty map, which has no memory yet.
@@ -286,10 +294,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> HashMap<K, V, S> {
     where
         K: Borrow<Q>,
     {
-        // SAFETY: The address is that of an entry of this map.
-        self.table.0.find(hash, |entry| unsafe {
-            (*entry.cast::<(K, V)>()).0.borrow() == key
-        })
+        self.table.0.find(hash, same::<K, V, Q>(key))
     }
 
     #[inline]
@@ -365,15 +370,26 @@ impl<K: Eq + Hash, V, S: BuildHasher> HashMap<K, V, S> {
     /// The map has to grow and there is no memory. The map then is as it was before, and the error has the pair.
     #[inline]
     pub fn try_insert(&mut self, key: K, value: V) -> Result<Option<V>, InsertError<K, V>> {
-        let hash = self.hash_builder.hash_one(&key);
-        if let Some(slot) = self.find(hash, &key) {
-            // SAFETY: The map is borrowed exclusively.
-            let stored = unsafe { &mut (*slot.entry().cast::<(K, V)>()).1 };
-            return Ok(Some(mem::replace(stored, value)));
-        }
-        match self.insert_new(hash, key, value) {
-            Ok(_) => Ok(None),
-            Err(error) => Err(error),
+        let found = self.table.0.find_or_insert(
+            self.hash_builder.hash_one(&key),
+            same::<K, V, K>(&key),
+            rehash::<K, V, S>(&self.hash_builder),
+        );
+        match found {
+            Ok((slot, inserted)) => {
+                let pair = slot.entry().cast::<(K, V)>();
+                // SAFETY: The map is borrowed exclusively. A new entry is for a pair, which is written before anything
+                // else happens.
+                unsafe {
+                    if inserted {
+                        pair.write((key, value));
+                        Ok(None)
+                    } else {
+                        Ok(Some(mem::replace(&mut (*pair).1, value)))
+                    }
+                }
+            }
+            Err(error) => Err(InsertError { key, value, error }),
         }
     }
 

@@ -22,12 +22,14 @@ use maps::Map;
 use serde_json::{Value, json};
 
 /// Entries of the maps that are measured by default.
-const SIZES: [usize; 4] = [1_000, 100_000, 3_000_000, 30_000_000];
+const SIZES: [usize; 5] = [1_000, 100_000, 3_000_000, 10_000_000, 30_000_000];
 const ROUNDS: usize = 3;
 /// Lookups of each kind.
 const LOOKUPS: usize = 10_000_000;
 /// Operations that take longer count with their processor time.
-const SLOW_NS: f64 = 5_000.0;
+const SLOW_NS: f64 = 3_000.0;
+/// Operations after which the processor time is read at the latest.
+const READ_EVERY: u64 = 4096;
 /// Inserts of small maps, at least: they are filled several times.
 const INSERTS: usize = 3_000_000;
 
@@ -74,8 +76,12 @@ struct Latencies {
     bins: Vec<u64>,
     count: u64,
     largest: u64,
-    /// Processor time of this thread when the last operation ended.
-    ended_ns: f64,
+    /// Ticks of a long operation or pause.
+    slow: u64,
+    /// Clock at the end of the last operation.
+    ended: u64,
+    /// Clock and processor time of this thread when both were last read.
+    read: (u64, f64),
     ticks_per_ns: f64,
 }
 
@@ -87,19 +93,38 @@ impl Latencies {
             bins: vec![0; 64 << Self::PARTS],
             count: 0,
             largest: 0,
-            ended_ns: cpu_ns(),
+            slow: (SLOW_NS * ticks_per_ns) as u64,
+            ended: clock(),
+            read: (clock(), cpu_ns()),
             ticks_per_ns,
         }
     }
 
-    /// Records an operation that has just ended. A long one counts with the processor time since the last one, so that
-    /// other processes do not count.
-    fn record(&mut self, mut ticks: u64) {
-        let now_ns = cpu_ns();
-        if ticks as f64 > SLOW_NS * self.ticks_per_ns {
-            ticks = ticks.min(((now_ns - self.ended_ns) * self.ticks_per_ns) as u64);
+    /// Measures an operation.
+    ///
+    /// A long one counts with its processor time, so that other processes do not count. That time is read after long
+    /// operations, after long pauses and at intervals. In between, the thread had a processor all the time. Reading it
+    /// each time would take longer than most operations.
+    #[inline(always)]
+    fn record(&mut self, operation: impl FnOnce()) {
+        let mut start = clock();
+        if start - self.ended > self.slow {
+            self.read = (clock(), cpu_ns());
+            start = clock();
         }
-        self.ended_ns = now_ns;
+        operation();
+        self.ended = clock();
+        let mut ticks = self.ended - start;
+        if ticks > self.slow || self.count.is_multiple_of(READ_EVERY) {
+            let now_ns = cpu_ns();
+            if ticks > self.slow {
+                let before_ns = (start - self.read.0) as f64 / self.ticks_per_ns;
+                let own_ns = (now_ns - self.read.1 - before_ns).max(0.0);
+                ticks = ticks.min((own_ns * self.ticks_per_ns) as u64);
+            }
+            self.ended = clock();
+            self.read = (self.ended, now_ns);
+        }
         let shift = (ticks | 1).ilog2().saturating_sub(Self::PARTS);
         self.bins[((shift as usize) << Self::PARTS) + (ticks >> shift) as usize] += 1;
         self.count += 1;
@@ -140,7 +165,7 @@ fn key(number: u64) -> u64 {
 
 /// A number below `size` that visits them in no order.
 fn shuffled(step: usize, size: usize) -> u64 {
-    (key(step as u64) as u128 * size as u128 >> 64) as u64
+    ((key(step as u64) as u128 * size as u128) >> 64) as u64
 }
 
 /// Nanoseconds of processor time of this thread.
@@ -204,9 +229,7 @@ fn measure<M: Map>(size: usize) -> Value {
             map = M::new();
         }
         for number in 0..size as u64 {
-            let start = clock();
-            map.insert(key(number), number);
-            inserts.record(clock() - start);
+            inserts.record(|| map.insert(key(number), number));
         }
     }
     let peak = (PEAK.load(Relaxed) - base) as f64;
@@ -240,9 +263,7 @@ fn measure<M: Map>(size: usize) -> Value {
     let mut removals = Latencies::new(scale);
     let removed = size / 10 * 9;
     for number in 0..removed as u64 {
-        let start = clock();
-        assert!(map.remove(key(number)));
-        removals.record(clock() - start);
+        removals.record(|| assert!(map.remove(key(number))));
     }
     let left = (CURRENT.load(Relaxed) - base) as f64;
     let free = ns_each(size - removed, || drop(map));

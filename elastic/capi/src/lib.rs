@@ -145,15 +145,14 @@ pub unsafe extern "C" fn elastic_insert(
         return ptr::null_mut();
     };
     let (functions, key) = (map.functions, key.cast::<u8>());
-    let hash = functions.hash(key);
-    let found = map.table.find(hash, |entry| functions.equal(entry, key));
+    let found = map.table.find_or_insert(
+        functions.hash(key),
+        |entry| functions.equal(entry, key),
+        |entry| functions.hash(entry),
+    );
     // SAFETY: The caller guarantees it.
-    unsafe { inserted.write(found.is_none()) };
-    let slot = match found {
-        Some(slot) => Ok(slot),
-        None => map.table.insert(hash, |entry| functions.hash(entry)),
-    };
-    slot.map_or(ptr::null_mut(), |slot| slot.entry().cast())
+    unsafe { inserted.write(matches!(found, Ok((_, true)))) };
+    found.map_or(ptr::null_mut(), |(slot, _)| slot.entry().cast())
 }
 
 /// Removes the entry of a key. Returns false if there is none.

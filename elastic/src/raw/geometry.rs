@@ -5,8 +5,16 @@ use core::alloc::Layout;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Bytes of a full chunk, at most: a huge page of x86-64 and AArch64.
-pub(super) const CHUNK: usize = 2 << 20;
+/// Bytes of a huge page of x86-64 and AArch64.
+pub(super) const HUGE: usize = 2 << 20;
+
+/// Bytes of a full chunk, at most. The insert that doubles the first chunk copies half as much and waits for the page
+/// faults of the copy.
+const CHUNK: usize = if cfg!(feature = "huge-pages") {
+    HUGE
+} else {
+    512 << 10
+};
 
 /// Bytes of the tags of a bucket.
 pub(super) const TAGS: usize = 8;
@@ -83,8 +91,8 @@ impl Geometry {
     /// Layout of a chunk of `buckets` buckets, at most a full chunk's.
     pub(super) fn chunk_layout(&self, buckets: usize) -> Option<Layout> {
         let bytes = buckets.checked_mul(self.stride)?;
-        let align = if bytes == CHUNK {
-            CHUNK
+        let align = if bytes == HUGE {
+            HUGE
         } else if self.stride < LINE {
             self.stride
         } else {

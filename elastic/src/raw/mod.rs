@@ -5,6 +5,7 @@
 
 use core::alloc::Layout;
 use core::fmt;
+use core::hint::select_unpredictable;
 use core::ptr;
 
 mod geometry;
@@ -17,8 +18,9 @@ pub use geometry::{Geometry, Shape};
 use stash::Stash;
 use way::Way;
 
-/// Sixteenths of the slots that are full when a table grows.
-const GROW: usize = 13;
+/// Sixteenths of the slots that are full when a table grows. With one more, three times as many inserts find both
+/// buckets full and move other entries.
+const GROW: usize = 11;
 /// Sixteenths of the slots that are full when a table shrinks.
 const SHRINK: usize = 9;
 /// Buckets that a search for a free slot visits, at most.
@@ -151,6 +153,8 @@ pub struct Table<S: Shape> {
     stash: Stash,
     /// Entries, including those of the stash.
     len: usize,
+    /// Entries that the buckets hold before the table grows.
+    capacity: usize,
     /// The table does not shrink below a capacity for this many entries.
     reserved: usize,
 }
@@ -163,6 +167,7 @@ impl<S: Shape> Table<S> {
             ways: [Way::new(), Way::new()],
             stash: Stash::new(),
             len: 0,
+            capacity: 0,
             reserved: 0,
         }
     }
@@ -180,8 +185,13 @@ impl<S: Shape> Table<S> {
     }
 
     /// Entries that the buckets hold before the table grows.
+    #[inline]
     pub fn capacity(&self) -> usize {
-        limit(self.slots(), GROW)
+        self.capacity
+    }
+
+    fn set_capacity(&mut self) {
+        self.capacity = limit(self.slots(), GROW);
     }
 
     /// Bytes of memory that the table has allocated.
@@ -231,18 +241,44 @@ impl<S: Shape> Table<S> {
         unsafe { bucket.add(geometry.offset + slot * geometry.size) }
     }
 
+    /// The buckets of a hash.
+    ///
+    /// # Safety
+    ///
+    /// Both ways have a bucket.
+    #[inline]
+    unsafe fn roots(&self, spread: Spread) -> [*mut u8; 2] {
+        // SAFETY: The caller guarantees it.
+        unsafe { [self.bucket(0, spread), self.bucket(1, spread)] }
+    }
+
     /// The entry of this hash for which `equal` is true. `equal` gets addresses of entries.
     #[inline]
-    pub fn find(&self, hash: u64, mut equal: impl FnMut(*const u8) -> bool) -> Option<Slot> {
+    pub fn find(&self, hash: u64, equal: impl FnMut(*const u8) -> bool) -> Option<Slot> {
         if self.len == 0 {
             return None;
         }
         let spread = Spread::new(hash);
-        // SAFETY: A table with entries has buckets in both ways. Matching tags are never zero, and full slots alone
-        // have a tag that is not zero.
+        // SAFETY: A table with entries has buckets in both ways.
+        unsafe { self.find_in(self.roots(spread), hash, spread.tag, equal) }
+    }
+
+    /// The entry in the stash or in one of these buckets.
+    ///
+    /// # Safety
+    ///
+    /// Both are buckets of this table.
+    #[inline]
+    unsafe fn find_in(
+        &self,
+        buckets: [*mut u8; 2],
+        hash: u64,
+        tag: u8,
+        mut equal: impl FnMut(*const u8) -> bool,
+    ) -> Option<Slot> {
+        // SAFETY: Matching tags are never zero, and full slots alone have a tag that is not zero.
         unsafe {
-            let buckets = [self.bucket(0, spread), self.bucket(1, spread)];
-            let mut mask = tags::matches(buckets[0], buckets[1], spread.tag);
+            let mut mask = tags::matches(buckets[0], buckets[1], tag);
             while mask != 0 {
                 let bit = mask.trailing_zeros() as usize;
                 let (bucket, slot) = (buckets[bit >> 3 & 1], bit & 7);
@@ -271,21 +307,55 @@ impl<S: Shape> Table<S> {
         })
     }
 
-    /// Makes an entry of this hash and returns its address. The caller then writes all of its bytes.
+    /// The entry of this hash for which `equal` is true, or a new one, whose bytes the caller then writes all. The
+    /// answer is true if it is new.
     ///
     /// `hasher` returns the hash of the entry at an address. The table grows by one bucket at most. After an error
     /// it has the same entries as before.
     ///
     /// # Errors
     ///
-    /// Both buckets and those around are full, and there is no memory to grow or for an entry of the stash.
+    /// As [`Self::insert`].
     #[inline]
+    pub fn find_or_insert(
+        &mut self,
+        hash: u64,
+        equal: impl FnMut(*const u8) -> bool,
+        hasher: impl Fn(*const u8) -> u64,
+    ) -> Result<(Slot, bool), TryReserveError> {
+        if self.len >= self.capacity {
+            return match self.find(hash, equal) {
+                Some(slot) => Ok((slot, false)),
+                None => self.insert(hash, hasher).map(|slot| (slot, true)),
+            };
+        }
+        let spread = Spread::new(hash);
+        // SAFETY: A table with capacity has buckets in both ways.
+        unsafe {
+            let roots = self.roots(spread);
+            match self.find_in(roots, hash, spread.tag, equal) {
+                Some(slot) => Ok((slot, false)),
+                None => self
+                    .insert_in(roots, hash, spread.tag, &hasher)
+                    .map(|slot| (slot, true)),
+            }
+        }
+    }
+
+    /// Makes an entry of this hash, which the table does not have. The caller then writes all of its bytes.
+    ///
+    /// `hasher` and the table's growth are those of [`Self::find_or_insert`].
+    ///
+    /// # Errors
+    ///
+    /// Both buckets and those around are full, and there is no memory to grow or for an entry of the stash.
+    #[inline(never)]
     pub fn insert(
         &mut self,
         hash: u64,
         hasher: impl Fn(*const u8) -> u64,
     ) -> Result<Slot, TryReserveError> {
-        if self.len >= self.capacity() {
+        if self.len >= self.capacity {
             match self.grow(&hasher) {
                 Ok(()) => self.unstash(&hasher),
                 Err(error) if self.buckets() == 0 => return Err(error),
@@ -295,11 +365,26 @@ impl<S: Shape> Table<S> {
         }
         let spread = Spread::new(hash);
         // SAFETY: Both ways have a bucket.
-        let roots = unsafe { [self.bucket(0, spread), self.bucket(1, spread)] };
+        unsafe { self.insert_in(self.roots(spread), hash, spread.tag, &hasher) }
+    }
+
+    /// Makes an entry in one of these buckets or in the stash.
+    ///
+    /// # Safety
+    ///
+    /// They are the buckets of this hash.
+    #[inline]
+    unsafe fn insert_in(
+        &mut self,
+        roots: [*mut u8; 2],
+        hash: u64,
+        tag: u8,
+        hasher: &impl Fn(*const u8) -> u64,
+    ) -> Result<Slot, TryReserveError> {
         let Some((bucket, slot)) = self.vacancy(
             &[(roots[0], 0), (roots[1], 1)],
             [ptr::null_mut(); 2],
-            &hasher,
+            hasher,
         ) else {
             let index = self.stash.push(&self.shape.geometry(), hash)?;
             self.len += 1;
@@ -310,11 +395,11 @@ impl<S: Shape> Table<S> {
         self.len += 1;
         // SAFETY: The slot is one of the bucket's, and empty.
         unsafe {
-            let tag = bucket.add(slot);
-            tag.write(spread.tag);
+            let at = bucket.add(slot);
+            at.write(tag);
             Ok(Slot {
                 entry: self.entry(bucket, slot),
-                place: Place::Bucket { tag },
+                place: Place::Bucket { tag: at },
             })
         }
     }
@@ -424,7 +509,7 @@ impl<S: Shape> Table<S> {
         for way in &mut self.ways {
             way.clear(&geometry);
         }
-        (self.len, self.reserved) = (0, 0);
+        (self.len, self.capacity, self.reserved) = (0, 0, 0);
     }
 
     /// The entry after a position, in no particular order.
@@ -435,12 +520,24 @@ impl<S: Shape> Table<S> {
     /// that the entry that came last may have been erased if it was not in the stash.
     #[inline]
     pub unsafe fn next(&self, cursor: &mut Cursor) -> Option<Slot> {
+        // SAFETY: The caller guarantees it.
+        let slot = unsafe { self.next_in_buckets(cursor) };
+        slot.or_else(|| {
+            let slot = self.stashed_slot(cursor.next)?;
+            cursor.next += 1;
+            Some(slot)
+        })
+    }
+
+    /// The entry after a position, unless that is in the stash.
+    ///
+    /// # Safety
+    ///
+    /// That of [`Self::next`].
+    #[inline]
+    unsafe fn next_in_buckets(&self, cursor: &mut Cursor) -> Option<Slot> {
         while cursor.mask == 0 {
-            let Some(way) = self.ways.get(cursor.way) else {
-                let slot = self.stashed_slot(cursor.next)?;
-                cursor.next += 1;
-                return Some(slot);
-            };
+            let way = self.ways.get(cursor.way)?;
             if cursor.next == way.buckets() {
                 (cursor.way, cursor.next) = (cursor.way + 1, 0);
                 continue;
@@ -468,16 +565,19 @@ impl<S: Shape> Table<S> {
     /// Erases the entries for which `keep` is false. `keep` drops the entries that it rejects.
     pub fn retain(&mut self, mut keep: impl FnMut(*mut u8) -> bool) {
         let mut cursor = Cursor::new();
-        // SAFETY: Only the entry that came last is erased. If it is in the stash, the cursor is moved back.
-        while let Some(slot) = unsafe { self.next(&mut cursor) } {
-            let stashed = matches!(slot.place, Place::Stash { .. });
+        // SAFETY: Only the entry that came last is erased.
+        while let Some(slot) = unsafe { self.next_in_buckets(&mut cursor) } {
             if !keep(slot.entry) {
                 // SAFETY: The slot is full, and nothing else has changed.
                 unsafe { self.erase(slot) };
-                // The next entry of the stash has moved to this number.
-                cursor.next -= usize::from(stashed);
             }
         }
+        let Self { stash, len, .. } = self;
+        stash.retain(&self.shape.geometry(), |entry| {
+            let kept = keep(entry);
+            *len -= usize::from(!kept);
+            kept
+        });
     }
 
     /// The way that grows next: one that has not doubled yet, else the smaller (ME-HPT, section IV-D).
@@ -516,6 +616,7 @@ impl<S: Shape> Table<S> {
                 // SAFETY: There is room for a bucket.
                 unsafe { way.push(&geometry) };
             }
+            self.set_capacity();
             return Ok(());
         }
         let way = Self::growing([self.ways[0].buckets(), self.ways[1].buckets()]);
@@ -541,6 +642,7 @@ impl<S: Shape> Table<S> {
                 self.relocate(from, slot, to, slot);
             }
         }
+        self.set_capacity();
         Ok(())
     }
 
@@ -600,6 +702,7 @@ impl<S: Shape> Table<S> {
             }
         }
         self.ways[way].pop(&geometry);
+        self.set_capacity();
         true
     }
 
@@ -652,31 +755,34 @@ impl<S: Shape> Table<S> {
     ///
     /// If all are full, other entries move to the bucket that each has in the other way. The search is breadth
     /// first and ends after a fixed number of buckets. It leaves out the two buckets of `avoid`.
-    #[inline]
+    #[inline(always)]
     fn vacancy(
         &mut self,
         roots: &[(*mut u8, usize)],
         avoid: [*mut u8; 2],
         hasher: &impl Fn(*const u8) -> u64,
     ) -> Option<(*mut u8, usize)> {
-        let slots = self.shape.geometry().slot_bits();
+        let slots = self.shape.geometry().slots;
         // SAFETY: Roots are buckets.
-        let free = |bucket: *mut u8| unsafe { !tags::full(bucket) & slots };
-        // The bucket with more free slots, as ME-HPT weights ways by theirs (section IV-D).
-        let (mut best, mut vacant) = (roots[0].0, free(roots[0].0));
+        let vacant = |bucket: *mut u8| unsafe { tags::Vacant::of(bucket, slots) };
+        // The bucket with more free slots, as ME-HPT weights ways by theirs (section IV-D). No branch depends on
+        // which one it is: the processor could not predict it, and would wait for both buckets.
+        let (mut best, mut most) = (roots[0].0, vacant(roots[0].0));
         for &(bucket, _) in &roots[1..] {
-            let other = free(bucket);
-            if other.count_ones() > vacant.count_ones() {
-                (best, vacant) = (bucket, other);
-            }
+            let other = vacant(bucket);
+            let better = other.count() > most.count();
+            best = select_unpredictable(better, bucket, best);
+            most = select_unpredictable(better, other, most);
         }
-        if vacant != 0 {
-            return Some((best, vacant.trailing_zeros() as usize));
+        if let Some(slot) = most.first() {
+            return Some((best, slot));
         }
         self.displace(roots, avoid, hasher)
     }
 
     /// Makes room in one of these full buckets.
+    #[cold]
+    #[inline(never)]
     fn displace(
         &mut self,
         roots: &[(*mut u8, usize)],

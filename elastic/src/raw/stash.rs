@@ -76,11 +76,26 @@ impl Stash {
     /// Frees an entry, whose bytes the caller has taken.
     pub(super) fn remove(&mut self, geometry: &Geometry, index: usize) {
         let (_, at) = self.entries.remove(index);
-        let layout = geometry.entry_layout();
-        if layout.size() != 0 {
-            // SAFETY: The entry was allocated with this layout.
-            unsafe { dealloc(at.as_ptr(), layout) };
-        }
+        // SAFETY: The entry was an entry of this stash.
+        unsafe { free(geometry, at) };
+        self.trim();
+    }
+
+    /// Frees the entries for which `keep` is false, whose bytes the caller then has taken.
+    pub(super) fn retain(&mut self, geometry: &Geometry, mut keep: impl FnMut(*mut u8) -> bool) {
+        self.entries.retain(|&(_, at)| {
+            let kept = keep(at.as_ptr());
+            if !kept {
+                // SAFETY: The entry leaves this stash, also if the next call of `keep` panics.
+                unsafe { free(geometry, at) };
+            }
+            kept
+        });
+        self.trim();
+    }
+
+    /// Frees the index if there are no entries.
+    fn trim(&mut self) {
         if self.entries.is_empty() {
             self.entries = Vec::new();
         }
@@ -97,5 +112,18 @@ impl Stash {
     pub(super) fn bytes(&self, geometry: &Geometry) -> usize {
         self.entries.len() * geometry.size
             + self.entries.capacity() * size_of::<(u64, NonNull<u8>)>()
+    }
+}
+
+/// Frees the memory of an entry.
+///
+/// # Safety
+///
+/// The entry was made by [`Stash::push`] with this geometry, and is never used again.
+unsafe fn free(geometry: &Geometry, at: NonNull<u8>) {
+    let layout = geometry.entry_layout();
+    if layout.size() != 0 {
+        // SAFETY: The entry was allocated with this layout.
+        unsafe { dealloc(at.as_ptr(), layout) };
     }
 }

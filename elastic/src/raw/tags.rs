@@ -29,6 +29,37 @@ pub(super) unsafe fn matches(first: *const u8, second: *const u8, tag: u8) -> u3
     }
 }
 
+/// Empty slots of a bucket: the top bit of each one's byte.
+#[derive(Clone, Copy)]
+pub(super) struct Vacant(u64);
+
+impl Vacant {
+    /// The empty slots of a bucket of so many.
+    ///
+    /// # Safety
+    ///
+    /// Eight bytes must be readable at the pointer.
+    #[inline]
+    pub(super) unsafe fn of(bucket: *const u8, slots: usize) -> Self {
+        // SAFETY: The caller guarantees it.
+        Self(zeros(unsafe { read(bucket) }) & (u64::MAX >> (64 - 8 * slots)))
+    }
+
+    #[inline]
+    pub(super) const fn count(self) -> u64 {
+        (self.0 >> 7).wrapping_mul(0x0101_0101_0101_0101) >> 56
+    }
+
+    /// The empty slot of the lowest number.
+    #[inline]
+    pub(super) const fn first(self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        Some((self.0.trailing_zeros() / 8) as usize)
+    }
+}
+
 /// Full slots of a bucket: bit `i` for slot `i`.
 ///
 /// # Safety
@@ -54,12 +85,17 @@ unsafe fn read(bucket: *const u8) -> u64 {
 /// Bytes of `tags` that equal `tag`: bit `i` for byte `i`.
 #[inline]
 const fn equal(tags: u64, tag: u8) -> u32 {
-    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    let differences = tags ^ (0x0101_0101_0101_0101 * tag as u64);
-    // The top bit of a byte becomes 1 if and only if the byte is zero: no carry leaves a byte.
-    let zeros = !(((differences & LOW) + LOW) | differences | LOW);
+    let equal = zeros(tags ^ (0x0101_0101_0101_0101 * tag as u64));
     // The product collects the eight bits in its top byte.
-    ((zeros >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
+    ((equal >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
+}
+
+/// The top bit of each byte that is zero.
+#[inline]
+const fn zeros(bytes: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    // No carry leaves a byte.
+    !(((bytes & LOW) + LOW) | bytes | LOW)
 }
 
 #[cfg(test)]

@@ -229,7 +229,7 @@ fn allocate(geometry: &Geometry, buckets: usize) -> Result<NonNull<u8>, TryReser
 /// Asks Linux to serve a full chunk by a huge page. The insert that touches it first then waits until all of it is zero.
 fn advise(at: NonNull<u8>, layout: Layout) {
     #[cfg(all(feature = "huge-pages", target_os = "linux", not(miri)))]
-    if layout.size() == super::geometry::CHUNK && layout.align() == super::geometry::CHUNK {
+    if layout.size() == super::geometry::HUGE {
         const MADV_HUGEPAGE: core::ffi::c_int = 14;
         unsafe extern "C" {
             fn madvise(

@@ -1,6 +1,10 @@
 //! Behaviour that a user relies on, one by one.
 
+use std::alloc::Layout;
+use std::time::{Duration, Instant};
+
 use elastic::HashMap;
+use elastic::raw::{Geometry, Table};
 
 use crate::Quality;
 
@@ -47,6 +51,26 @@ fn equal_hashes_end_in_the_stash_and_are_found() {
         assert_eq!(map.remove(&key), Some(key));
     }
     assert_eq!((map.len(), map.stashed()), (0, 0));
+}
+
+#[test]
+fn retain_takes_time_in_proportion_to_the_stash() {
+    let mut table = Table::new(Geometry::new(Layout::new::<u64>()).unwrap());
+    let count = if cfg!(miri) { 200 } else { 100_000 };
+    for number in 0..count {
+        let slot = table.insert(7, |_| 7).unwrap();
+        // SAFETY: The entry is new, and has the layout of the number.
+        unsafe { slot.entry().cast::<u64>().write(number) };
+    }
+    assert!(table.stashed() as u64 >= count - 14);
+    let start = Instant::now();
+    // SAFETY: All entries have been written.
+    table.retain(|entry| unsafe { *entry.cast::<u64>() } % 10 == 0);
+    // Moving all later entries at each removal would take more than ten times as long.
+    assert!(cfg!(miri) || start.elapsed() < Duration::from_secs(1));
+    assert_eq!(table.len() as u64, count / 10);
+    table.retain(|_| false);
+    assert_eq!((table.len(), table.stashed()), (0, 0));
 }
 
 #[test]

@@ -147,19 +147,21 @@ fn panics_of_hash_and_eq_lose_no_other_entry() {
 
 #[test]
 fn a_panic_in_retain_keeps_the_other_entries() {
-    let mut map = filled(100, Quality::Four);
-    let mut seen = 0;
-    let _ = catch_unwind(AssertUnwindSafe(|| {
-        map.retain(|_, _| {
-            seen += 1;
-            assert!(seen <= 50, "planned panic");
-            false
-        });
-    }));
-    assert_eq!(map.len(), 50);
-    assert_eq!(map.iter().count(), 50);
-    drop(map);
-    assert_eq!(ALIVE.get(), 0);
+    for quality in [Quality::Four, Quality::Constant] {
+        let mut map = filled(100, quality);
+        let mut seen = 0;
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            map.retain(|_, _| {
+                seen += 1;
+                assert!(seen <= 50, "planned panic");
+                seen % 2 == 0
+            });
+        }));
+        assert_eq!(map.len(), 75);
+        assert_eq!(map.iter().count(), 75);
+        drop(map);
+        assert_eq!(ALIVE.get(), 0);
+    }
 }
 
 /// A key whose hash is another one at each call.

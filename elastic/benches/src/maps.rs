@@ -97,7 +97,7 @@ struct Nothing(u64);
 
 impl Nothing {
     fn work(&mut self, key: u64) {
-        for _ in 0..200 {
+        for _ in 0..300 {
             self.0 = std::hint::black_box(self.0.wrapping_mul(key | 1));
         }
     }

@@ -8,13 +8,12 @@ const LINE: usize = 64;
 /// Bytes of a huge page of x86-64 and AArch64.
 pub(super) const HUGE: usize = 2 << 20;
 
-/// Bytes of a full chunk, at most. The insert that doubles the first chunk copies half as much and waits for the page
-/// faults of the copy.
-const CHUNK: usize = if cfg!(feature = "huge-pages") {
-    HUGE
-} else {
-    512 << 10
-};
+/// Chunks that are allocated at once in a way that has as many.
+const BLOCK: usize = 4;
+
+/// Bytes of a full chunk, at most: a block is a huge page. The insert that doubles the first chunk copies half a chunk
+/// and waits for the page faults of the copy, so a chunk is smaller than a block.
+const CHUNK: usize = HUGE / BLOCK;
 
 /// Bytes of the tags of a bucket.
 pub(super) const TAGS: usize = 8;
@@ -88,10 +87,20 @@ impl Geometry {
         Layout::from_size_align(self.size, self.align).unwrap_or(Layout::new::<()>())
     }
 
-    /// Layout of a chunk of `buckets` buckets, at most a full chunk's.
-    pub(super) fn chunk_layout(&self, buckets: usize) -> Option<Layout> {
+    /// First chunk and number of chunks of the block that has a chunk.
+    #[inline]
+    pub(super) const fn block(&self, chunk: usize) -> (usize, usize) {
+        if chunk < BLOCK || self.stride > CHUNK {
+            (chunk, 1)
+        } else {
+            (chunk - chunk % BLOCK, BLOCK)
+        }
+    }
+
+    /// Layout of `buckets` buckets, at most a block's.
+    pub(super) fn block_layout(&self, buckets: usize) -> Option<Layout> {
         let bytes = buckets.checked_mul(self.stride)?;
-        let align = if bytes == HUGE {
+        let align = if cfg!(feature = "huge-pages") && bytes == HUGE {
             HUGE
         } else if self.stride < LINE {
             self.stride

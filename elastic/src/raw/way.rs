@@ -12,8 +12,8 @@ use super::geometry::{Geometry, TAGS};
 /// Buckets `0..buckets()`, each reached by the low bits of a hash.
 ///
 /// The way grows by linear hashing, ME-HPT's in-place resizing (section IV-C): a new last bucket takes half of
-/// the entries of the bucket whose number has one bit fewer. Chunks are allocated one at a time. The first one
-/// is small in a small way, and doubles until it is a full chunk (section IV-B).
+/// the entries of the bucket whose number has one bit fewer. Chunks are allocated one at a time, in a large way a few
+/// at a time. The first one is small in a small way, and doubles until it is a full chunk (section IV-B).
 pub(super) struct Way {
     /// Start of each chunk.
     chunks: Vec<NonNull<u8>>,
@@ -100,7 +100,8 @@ impl Way {
             return Ok(());
         }
         let full = geometry.chunk_buckets();
-        let chunks = buckets.div_ceil(full);
+        let (start, count) = geometry.block((buckets - 1) / full);
+        let chunks = start + count;
         let missing = chunks - self.chunks.len();
         self.chunks
             .try_reserve(missing)
@@ -111,45 +112,60 @@ impl Way {
             buckets.next_power_of_two()
         };
         let before = self.chunks.len();
-        let failure = if before == 0 {
+        let mut result = if before == 0 {
             self.first = first;
-            None
+            Ok(())
         } else {
-            self.resize_first(geometry, first).err()
+            self.resize_first(geometry, first)
         };
-        let failure = failure.or_else(|| {
-            (before..chunks).find_map(|chunk| {
-                let size = if chunk == 0 { first } else { full };
-                allocate(geometry, size)
-                    .map(|at| self.chunks.push(at))
-                    .err()
-            })
-        });
-        match failure {
-            None => Ok(()),
-            Some(error) => {
-                self.free_from(geometry, before);
-                Err(error)
-            }
+        while result.is_ok() && self.chunks.len() < chunks {
+            result = self.push_block(geometry);
+        }
+        if result.is_err() {
+            self.free_from(geometry, before);
+        }
+        result
+    }
+
+    /// Allocates the next block of chunks, for which the directory has room.
+    fn push_block(&mut self, geometry: &Geometry) -> Result<(), TryReserveError> {
+        let (start, count) = geometry.block(self.chunks.len());
+        let size = self.chunk_buckets(geometry, start);
+        let at = allocate(geometry, count * size)?;
+        for chunk in 0..count {
+            // SAFETY: The block has so many chunks.
+            self.chunks
+                .push(unsafe { at.add(chunk * size * geometry.stride) });
+        }
+        Ok(())
+    }
+
+    /// Buckets of a chunk.
+    fn chunk_buckets(&self, geometry: &Geometry, chunk: usize) -> usize {
+        if chunk == 0 {
+            self.first
+        } else {
+            geometry.chunk_buckets()
         }
     }
 
-    /// Frees the chunks from this one on.
+    /// Frees the blocks that begin with this chunk or later.
     fn free_from(&mut self, geometry: &Geometry, chunk: usize) {
-        while self.chunks.len() > chunk {
-            let size = if self.chunks.len() == 1 {
-                self.first
-            } else {
-                geometry.chunk_buckets()
-            };
-            if let (Some(at), Some(layout)) = (self.chunks.pop(), geometry.chunk_layout(size)) {
-                // SAFETY: The chunk was allocated with this layout.
-                unsafe { dealloc(at.as_ptr(), layout) };
+        while let Some(last) = self.chunks.len().checked_sub(1) {
+            let (start, count) = geometry.block(last);
+            if start < chunk {
+                break;
             }
+            let layout = geometry.block_layout(count * self.chunk_buckets(geometry, start));
+            if let Some(layout) = layout {
+                // SAFETY: The block was allocated with this layout.
+                unsafe { dealloc(self.chunks[start].as_ptr(), layout) };
+            }
+            self.chunks.truncate(start);
         }
     }
 
-    /// Frees chunks without a bucket.
+    /// Frees blocks without a bucket.
     pub(super) fn trim(&mut self, geometry: &Geometry) {
         self.free_from(geometry, self.buckets.div_ceil(geometry.chunk_buckets()));
     }
@@ -167,7 +183,7 @@ impl Way {
             ptr::copy_nonoverlapping(self.chunks[0].as_ptr(), at.as_ptr(), used * geometry.stride)
         };
         let before = core::mem::replace(&mut self.chunks[0], at);
-        if let Some(layout) = geometry.chunk_layout(self.first) {
+        if let Some(layout) = geometry.block_layout(self.first) {
             // SAFETY: The chunk was allocated with this layout.
             unsafe { dealloc(before.as_ptr(), layout) };
         }
@@ -186,13 +202,14 @@ impl Way {
         self.set_buckets(self.buckets + 1);
     }
 
-    /// Removes the last bucket, and a chunk when more than half a chunk is unused before it.
+    /// Removes the last bucket, and a block when more than half a block is unused before it.
     pub(super) fn pop(&mut self, geometry: &Geometry) {
         self.set_buckets(self.buckets - 1);
         let full = geometry.chunk_buckets();
         if self.chunks.len() > 1 {
-            if self.buckets <= (self.chunks.len() - 1) * full - full / 2 {
-                self.free_from(geometry, self.chunks.len() - 1);
+            let (start, count) = geometry.block(self.chunks.len() - 1);
+            if self.buckets <= start * full - count * full / 2 {
+                self.free_from(geometry, start);
             }
         } else if self.buckets <= self.first / 4 {
             // Without memory for a smaller chunk, the larger one stays.
@@ -215,8 +232,9 @@ impl Way {
     }
 }
 
+/// Allocates `buckets` buckets.
 fn allocate(geometry: &Geometry, buckets: usize) -> Result<NonNull<u8>, TryReserveError> {
-    let layout = geometry.chunk_layout(buckets);
+    let layout = geometry.block_layout(buckets);
     let Some(nonzero) = layout.filter(|layout| layout.size() != 0) else {
         return Err(TryReserveError::alloc(layout));
     };
@@ -226,7 +244,7 @@ fn allocate(geometry: &Geometry, buckets: usize) -> Result<NonNull<u8>, TryReser
     Ok(at)
 }
 
-/// Asks Linux to serve a full chunk by a huge page. The insert that touches it first then waits until all of it is zero.
+/// Asks Linux to serve a block by a huge page. The insert that touches it first then waits until all of it is zero.
 fn advise(at: NonNull<u8>, layout: Layout) {
     #[cfg(all(feature = "huge-pages", target_os = "linux", not(miri)))]
     if layout.size() == super::geometry::HUGE {
@@ -238,7 +256,7 @@ fn advise(at: NonNull<u8>, layout: Layout) {
                 advice: core::ffi::c_int,
             ) -> core::ffi::c_int;
         }
-        // SAFETY: The chunk consists of whole pages that belong to it alone, and the advice changes no contents.
+        // SAFETY: The block consists of whole pages that belong to it alone, and the advice changes no contents.
         // Its failure costs speed only.
         unsafe { madvise(at.as_ptr().cast(), layout.size(), MADV_HUGEPAGE) };
     }

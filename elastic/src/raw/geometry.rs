@@ -100,12 +100,14 @@ impl Geometry {
     /// Layout of `buckets` buckets, at most a block's.
     pub(super) fn block_layout(&self, buckets: usize) -> Option<Layout> {
         let bytes = buckets.checked_mul(self.stride)?;
+        // A bucket of two lines is a pair that processors prefetch together.
+        let line = 1 << self.stride.trailing_zeros();
         let align = if cfg!(feature = "huge-pages") && bytes == HUGE {
             HUGE
-        } else if self.stride < LINE {
-            self.stride
+        } else if line > 2 * LINE {
+            2 * LINE
         } else {
-            LINE
+            line
         };
         Layout::from_size_align(
             bytes,

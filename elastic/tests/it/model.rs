@@ -37,15 +37,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         5 => key.clone().prop_map(Step::Change),
         5 => key.clone().prop_map(Step::RemoveEntry),
         1 => (1..7_u16).prop_map(Step::Retain),
-        1 => (0..300_u16).prop_map(Step::Reserve),
+        1 => (0..if cfg!(miri) { 30 } else { 300_u16 }).prop_map(Step::Reserve),
         1 => Just(Step::ShrinkToFit),
         1 => Just(Step::Clear),
         1 => any::<u8>().prop_map(Step::Drain),
         1 => Just(Step::Clone),
         1 => Just(Step::IterMut),
-        10 => (any::<bool>(), key, 1..200_u16).prop_map(|(insert, from, count)| Step::Many(insert, from, count)),
+        10 => (any::<bool>(), key, 1..if cfg!(miri) { 20 } else { 200_u16 }).prop_map(|(insert, from, count)| Step::Many(insert, from, count)),
     ];
-    vec(step, 1..60)
+    vec(step, 1..if cfg!(miri) { 20 } else { 60 })
 }
 
 fn same<K: Copy + Ord + Hash + Debug>(map: &HashMap<K, u32, Quality>, model: &BTreeMap<K, u32>) {
@@ -160,7 +160,7 @@ proptest! {
 #[test]
 fn every_size_up_and_down_holds_its_entries() {
     for quality in [Quality::Good, Quality::Four] {
-        let most = if cfg!(miri) { 40 } else { 400 };
+        let most = if cfg!(miri) { 20 } else { 400 };
         let mut map = HashMap::with_hasher(quality);
         let mut model = BTreeMap::new();
         for key in 0..most {

@@ -112,7 +112,7 @@ fn check(map: &Map, count: u64) {
 
 #[test]
 fn panics_of_hash_and_eq_lose_no_other_entry() {
-    let most = if cfg!(miri) { 12 } else { 60 };
+    let most = if cfg!(miri) { 8 } else { 60 };
     for quality in [Quality::Good, Quality::Four, Quality::Constant] {
         for count in 1..most {
             for after in 0..12 {

@@ -4,7 +4,7 @@
 # make test-deps    bring the system packages that tests need, or name the command that does
 # make bench   measure the simulator's own speed
 # make redis-stlt    build Debian's redis-server with STLT, and check its answers (some minutes)
-# make lookaside-redis-test    run Redis' own tests with lookaside (half an hour)
+# make lookaside-redis-test    run Redis' own tests with lookaside (45 minutes)
 # make linux-test    build User Mode Linux with hash placement, and run its tests (10 minutes)
 # make linux-figures    measure hash placement in Linux, also in QEMU (45 minutes)
 # make linux-figure11    compare figure 11 on Linux's placements with the model (2 hours, 14 GB of memory)
@@ -149,7 +149,7 @@ redis-stlt: build test-env
 	$(PYTHON_ENV)/pytest -m '' tests/test_redis_stlt.py
 
 lookaside-redis-test: rust-env
-	lookaside/redis/test.sh $(CARGO_TARGET_DIR)/lookaside-redis lookaside/redis/test-results.txt
+	python3 lookaside/redis/test.py $(CARGO_TARGET_DIR)/lookaside-redis lookaside/redis/test-results.txt
 
 # Some minutes: the engine is built once more, in the workspace of the example.
 out-of-tree: PROFILE := ci

@@ -5,6 +5,9 @@
  * INDEX is map, btree, umap, flat or dense; VALUE_BYTES is a macro. A CASE is WORKLOAD:DISTRIBUTION:MODE,
  * such as C:zipf:single. MODE is single, batch (16 keys) or threads (two, read-only workloads).
  *
+ * WORKLOAD:DISTRIBUTION:MODE:SIDE runs one side alone: index, or table, which is always on. Each slice is then
+ * a region of interest for Pagewalk (bench/simulate.py), and the first ones warm the caches.
+ *
  * After the load, the program prints "ready" and waits for a line. Each case prints one JSON object.
  * A pair is a timed slice without the table and one with it, each with requests of its own from the same
  * distribution. Speedups are medians of the pairs' ratios of CPU time. */
@@ -27,6 +30,7 @@
 #include <sparsehash/dense_hash_map>
 
 #include "lookaside.hpp"
+#include "pagewalk.h"
 
 struct Key {
     char bytes[24];
@@ -51,10 +55,11 @@ using Dense = google::dense_hash_map<Key, Record *, KeyHash>;
 
 /* YCSB's keys: "user" and a hashed number, so that neighbours in popularity lie apart. */
 static Key key_of(uint64_t number) {
-    Key key;
-    char text[32];
-    std::snprintf(text, sizeof text, "user%020llu", static_cast<unsigned long long>(lookaside_mix(number)));
-    std::memcpy(key.bytes, text, sizeof key.bytes);
+    Key key = {{'u', 's', 'e', 'r'}};
+    uint64_t left = lookaside_mix(number);
+    // Not by printf: a simulator executes this too.
+    for (size_t digit = sizeof key.bytes; digit-- > 4; left /= 10)
+        key.bytes[digit] = static_cast<char>('0' + left % 10);
     return key;
 }
 
@@ -91,7 +96,7 @@ struct Request {
 
 struct Case {
     char workload;
-    std::string distribution, mode;
+    std::string distribution, mode, side;
 };
 
 /* Shares of the second operation in percent; the first is the rest. */
@@ -197,9 +202,36 @@ template <class M> class Bench {
         std::fflush(stdout);
     }
 
+    /* One side alone, in slices that are regions of interest. The table is filled before the first one. */
+    void run_side(const Case &one) {
+        bool table = one.side == "table";
+        random_.seed(one.workload);
+        map_.rows().set_automatic(false);
+        if (table)
+            for (size_t done = 0; done < FILLS * map_.rows().rows(); done += operations_)
+                slice(one, requests(one, operations_), true);
+        std::printf("{\"cpu_ns\": [");
+        for (int i = 0; i < WARM_SLICES + PAIRS; i++) {
+            Requests lists = requests(one, operations_);
+            auto start = map_.rows().statistics();
+            pagewalk_roi_begin();
+            Cost cost = slice(one, lists, table);
+            pagewalk_roi_end();
+            auto end = map_.rows().statistics();
+            if (uint64_t admitted = end.admitted - start.admitted)
+                hits_[1] = 1 - double(end.misses - start.misses) / double(admitted);
+            if (i >= WARM_SLICES)
+                std::printf("%s%.2f", i > WARM_SLICES ? ", " : "", cost.cpu_ns);
+        }
+        std::printf("], \"hits\": %.4f}\n", table ? hits_[1] : 0);
+        std::fflush(stdout);
+    }
+
   private:
     using Requests = std::vector<std::vector<Request>>; /* a list a thread */
     static constexpr int PAIRS = 5, BATCH = 16;
+    /* Of one side alone: lookups that fill the table, in its rows, and slices before the measured ones. */
+    static constexpr int FILLS = 1, WARM_SLICES = 5;
     lookaside::map<M> map_;
     uint64_t records_, inserted_ = 0;
     size_t operations_;
@@ -351,8 +383,18 @@ template <class M> static void bench(char **argv, int cases, M index = M()) {
         std::_Exit(1);
     for (int i = 0; i < cases; i++) {
         std::string text = argv[5 + i];
-        size_t colon = text.rfind(':');
-        bench->run({text[0], text.substr(2, colon - 2), text.substr(colon + 1)});
+        std::vector<std::string> parts(1);
+        for (char c : text)
+            if (c == ':')
+                parts.emplace_back();
+            else
+                parts.back() += c;
+        parts.resize(4);
+        Case one = {parts[0][0], parts[1], parts[2], parts[3]};
+        if (one.side.empty())
+            bench->run(one);
+        else
+            bench->run_side(one);
     }
     // Taking the index apart would take as long as the load.
     std::_Exit(0);

@@ -78,7 +78,13 @@ def build(value_bytes: int, folder: Path) -> Path:
     source, library = HERE / "bench.cc", target / "release/liblookaside.a"
     newest = max(p.stat().st_mtime for p in (source, library, *(root / "include").iterdir()))
     if not program.exists() or program.stat().st_mtime < newest:
-        flags = ["-O2", "-std=c++20", f"-DVALUE_BYTES={value_bytes}", f"-I{root / 'include'}"]
+        flags = [
+            "-O2",
+            "-std=c++20",
+            f"-DVALUE_BYTES={value_bytes}",
+            f"-I{root / 'include'}",
+            f"-I{root.parent / 'include'}",
+        ]
         subprocess.run(
             ["c++", *flags, source, "-o", program, library, *absl, "-lpthread"], check=True
         )
@@ -121,6 +127,11 @@ def measure(program: Path, index: str, load: Load, gate: list[str]) -> list[dict
     return [{**about, **json.loads(line)} for line in lines]
 
 
+def kept() -> dict[str, Any]:
+    """Results of earlier runs."""
+    return {"cases": [], **(json.loads(RESULTS.read_text()) if RESULTS.exists() else {})}
+
+
 def main() -> None:
     """Measures every load that has no result yet."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -130,9 +141,6 @@ def main() -> None:
     parser.add_argument("--gate", default="", help="Command that keeps the machine quiet")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="Folder of the programs")
     options = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results["machine"] = machine()
-    cases: list[dict[str, Any]] = results.setdefault("cases", [])
     for load in LOADS:
         if options.records and load[0] not in options.records:
             continue
@@ -140,14 +148,14 @@ def main() -> None:
             continue
         program = build(load[1], Path(options.folder))
         for index in options.index or INDEXES:
-            done = [
-                c
-                for c in cases
-                if (c["index"], c["records"], c["value_bytes"]) == (index, *load[:2])
-            ]
-            if done:
+            key = (index, *load[:2])
+            if any((c["index"], c["records"], c["value_bytes"]) == key for c in kept()["cases"]):
                 continue
-            cases.extend(measure(program, index, load, options.gate.split()))
+            found = measure(program, index, load, options.gate.split())
+            # Other scripts may have written meanwhile.
+            results = kept()
+            results["machine"] = machine()
+            results["cases"] += found
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
             print(index, load[0], load[1], "done", flush=True)
 

@@ -29,6 +29,9 @@ static int check_hits, has_rows;
 
 static void log_counts(void) {
     lookaside_counts counts;
+    /* A server that can't load its data says why in the last line of its log. */
+    if (server.loading)
+        return;
     if (lookaside_statistics(table, &counts) == LOOKASIDE_OK)
         serverLog(LL_NOTICE, "lookaside: %llu lookups, %llu misses, %llu bypassed, switched on %llu, off %llu times",
                   (unsigned long long)counts.admitted, (unsigned long long)counts.misses,

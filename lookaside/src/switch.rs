@@ -31,7 +31,8 @@ const LOSS: u64 = 200;
 const RUNS: (u64, u64) = (1 << 19, 1 << 24);
 /// Share of a bypass, as its reciprocal, that fills the table before the next trial.
 const REFILL: u32 = 64;
-/// A bypassed table is switched on if it saves this many 256ths, an admitted one kept if it saves any.
+/// Savings in 256ths from which a table is on. A trial favours the table: without it, lookups still find its
+/// lines in the caches, where those of the index would be.
 const MARGIN: u64 = 5;
 /// Longest first fill in lookups.
 const LONGEST_FILL: u64 = 1 << 20;
@@ -77,8 +78,6 @@ struct Slot {
     blocks: AtomicU32,
     /// Ended bursts of this block.
     bursts: AtomicU32,
-    /// Result of the last trial.
-    winner: AtomicU32,
     /// Length of the last run without the table. The next one is twice as long.
     bypass: AtomicU32,
     burst_start: AtomicU64,
@@ -190,9 +189,7 @@ impl Slot {
         if blocks % 2 == 1 || (blocks < 2 * PAIRS && !clear) {
             return self.next_block(lookups);
         }
-        let was_on = self.winner.load(Relaxed) != 0;
-        let margin = if was_on { 0 } else { MARGIN };
-        let on = with.saturating_mul(256) <= without.saturating_mul(256 - margin);
+        let on = with.saturating_mul(256) <= without.saturating_mul(256 - MARGIN);
         let tried = u64::from(blocks / 2) * u64::from(SETTLE + BURST * BURSTS as u32);
         let mut run = (tried as f64 * LOSS as f64 * (more - less) as f64 / less as f64) as u64;
         if on {
@@ -204,7 +201,6 @@ impl Slot {
         if !on {
             self.bypass.store(run, Relaxed);
         }
-        self.winner.store(u32::from(on), Relaxed);
         Self::add(&self.results[usize::from(on)], 1);
         self.begin(RUN, u32::from(on), run, lookups)
     }
@@ -235,7 +231,6 @@ impl Switch {
                 &slot.lookups[(slot.on.load(Relaxed) & 1) as usize],
                 u64::from(done),
             );
-            slot.winner.store(1, Relaxed);
             slot.bypass.store(0, Relaxed);
             slot.begin(FRESH, 1, 0, 0);
         }
@@ -377,7 +372,6 @@ mod tests {
 
     fn fresh() -> Slot {
         let slot = Slot::default();
-        slot.winner.store(1, Relaxed);
         slot.begin(FRESH, 1, 0, 0);
         slot
     }
@@ -394,6 +388,14 @@ mod tests {
             "{}",
             clock - start
         );
+    }
+
+    #[test]
+    fn a_table_that_saves_nothing_is_bypassed() {
+        let (slot, mut clock) = (fresh(), 0);
+        run(&slot, &mut clock, 1 << 17, |_| 100);
+        let admitted = run(&slot, &mut clock, 1 << 22, |_| 100);
+        assert!(admitted < (1 << 22) / 10, "{admitted}");
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl Live {
     /// The reason for an empty ring. `None`: read again.
     fn dry(&mut self, id: usize, nothing: bool) -> Result<Option<End>, Error> {
         let p = self.threads[id].process;
-        if self.threads[id].words.len() >= MOST_HELD {
+        if self.threads[id].unread() >= MOST_HELD {
             return Err(Error::refused(
                 "a thread waits for another one that is gigabytes of records behind",
             ));

@@ -128,12 +128,18 @@ impl LiveThread {
         ring.is_some_and(|(shared, ring)| ring.has_query(&shared.segment))
     }
 
+    /// Records in host memory that were not read yet.
+    pub fn unread(&self) -> usize {
+        self.words.len() - self.at
+    }
+
     /// Takes records from the ring. Returns true if there were any.
     pub fn refill(&mut self, most: usize) -> Result<bool, Error> {
         let Some((shared, ring)) = &mut self.ring else {
             return Ok(false);
         };
-        if self.at > 0 {
+        // Each word moves once on average: many records may lie behind those that were read.
+        if self.at > self.words.len() / 2 {
             self.words.drain(..self.at);
             self.at = 0;
         }
@@ -166,6 +172,6 @@ impl LiveThread {
             .as_ref()
             .is_some_and(|(shared, ring)| ring.writer_waits(&shared.segment));
         // Above the limit nothing is taken, and the next `fill` returns the error.
-        waits && self.words.len() < MOST_HELD && self.refill(usize::MAX).unwrap_or(true)
+        waits && self.unread() < MOST_HELD && self.refill(usize::MAX).unwrap_or(true)
     }
 }

@@ -4,6 +4,8 @@ lookaside/bench/report.py [--check]
 """
 
 import json
+import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ NAMES = {
     "flat": "absl::flat_hash_map",
     "dense": "dense_hash_map",
 }
+REDIS_TESTS = ROOT / "redis" / "test-results.txt"
 PICTURED = 10**6
 """Records of the picture and of the latencies: the size at which all indexes were measured."""
 GUARANTEE = 0.97
@@ -157,6 +160,48 @@ def rocksdb_table(pairs: list[Case]) -> str:
     return table(["skip list alone (CPU ns a Get)", "with lookaside", "speedup"], rows)
 
 
+def simulator_table(simulator: dict[str, Case]) -> str:
+    """Measured times of the bench, each side in a process of its own, beside simulated ones."""
+    rows = []
+    for case, found in simulator.items():
+        if not {"measured", "simulated"} <= found.keys():
+            continue
+        index, distribution, mode = case.split(":")
+        measured = [statistics.median(found["measured"][side]) for side in ("index", "table")]
+        for variant in found["simulated"]["index"]:
+            simulated = [found["simulated"][side][variant]["ns"] for side in ("index", "table")]
+            ratios = [times[0] / times[1] for times in (measured, simulated)]
+            rows.append(
+                [
+                    f"{NAMES[index]}, {distribution}, {mode}",
+                    variant,
+                    *(f"{ratio:.2f}" for ratio in ratios),
+                    f"{(ratios[1] / ratios[0] - 1) * 100:+.0f} %",
+                    *(f"{m:.0f} / {s:.0f}" for m, s in zip(measured, simulated, strict=True)),
+                ]
+            )
+    head = ["case", "simulated machine", "measured speedup", "simulated", "difference"]
+    return table([*head, "index alone (ns)", "with the table (ns)"], rows)
+
+
+def redis_tests_table(text: str) -> str:
+    """Units, tests and lookups of Redis' own tests, by suite."""
+    suites = {"unit/moduleapi/": "modules", "cluster/": "cluster", "": "main"}
+    sums: dict[str, list[int]] = {name: [0] * 7 for name in ("main", "modules", "cluster")}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 7 and "/" in words[0] and words[1].isdigit():
+            suite = next(name for prefix, name in suites.items() if words[0].startswith(prefix))
+            for i, number in enumerate([1, *map(int, words[1:])]):
+                sums[suite][i] += number
+    head = ["tests", "units", "passed", "fail also without", "fail only with", "unsteady"]
+    rows = [[name, *(f"{n:,}" for n in numbers)] for name, numbers in sums.items()]
+    first = re.search(r"(\d+) of (\d+) units", text)
+    assert first
+    left = "" if first[1] == first[2] else f"{first[1]} of {first[2]} units ran.\n\n"
+    return left + table([*head, "lookups", "hits"], rows)
+
+
 def picture(cases: list[Case]) -> str:
     """Bars of speedups for 10 million records under Zipf's distribution."""
     rows = [
@@ -194,6 +239,8 @@ def main() -> None:
         "redis": redis_table(results["redis"]) if "redis" in results else "Not measured.",
         "rocksdb": rocksdb_table(results["rocksdb"]) if "rocksdb" in results else "Not measured.",
     }
+    regions["simulator"] = simulator_table(results.get("simulator", {}))
+    regions["redis-tests"] = redis_tests_table(REDIS_TESTS.read_text())
     text = README.read_text()
     for name, body in regions.items():
         before, rest = text.split(f"<!-- {name} -->\n")

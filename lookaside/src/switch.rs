@@ -31,8 +31,7 @@ const LOSS: u64 = 200;
 const RUNS: (u64, u64) = (1 << 19, 1 << 24);
 /// Share of a bypass, as its reciprocal, that fills the table before the next trial.
 const REFILL: u32 = 64;
-/// Savings in 256ths from which a table is on. A trial favours the table: without it, lookups still find its
-/// lines in the caches, where those of the index would be.
+/// Savings in 256ths from which a table is on. A table that saves less than trials vary does not pay.
 const MARGIN: u64 = 5;
 /// Longest first fill in lookups.
 const LONGEST_FILL: u64 = 1 << 20;

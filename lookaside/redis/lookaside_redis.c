@@ -27,10 +27,11 @@ static dict *numbered[16];
 static lookaside_table *table;
 static int check_hits, has_rows;
 
-static void log_counts(void) {
+static void log_counts(int status, void *unused) {
     lookaside_counts counts;
-    /* A server that can't load its data says why in the last line of its log. */
-    if (server.loading)
+    (void)unused;
+    /* The last line of the log of a server that fails says why. */
+    if (status != 0)
         return;
     if (lookaside_statistics(table, &counts) == LOOKASIDE_OK)
         serverLog(LL_NOTICE, "lookaside: %llu lookups, %llu misses, %llu bypassed, switched on %llu, off %llu times",
@@ -52,7 +53,7 @@ __attribute__((constructor)) static void begin(void) {
     if (automatic != NULL && strcmp(automatic, "0") == 0)
         lookaside_set_automatic(table, 0);
     check_hits = check != NULL && strcmp(check, "1") == 0;
-    atexit(log_counts);
+    on_exit(log_counts, NULL);
 }
 
 /* The number of a database's dictionary, or -1. With `take`, it gets an unused one. */

@@ -125,10 +125,13 @@ def picture(results: list[Result]) -> str:
 
 def main() -> None:
     """Writes both files."""
-    results = json.loads((FOLDER / "results.json").read_text())["results"]
+    kept = json.loads((FOLDER / "results.json").read_text())
+    results = kept["results"]
+    measured = f"The processor is an {kept['processor']}."
     readme = FOLDER / "README.md"
     page = readme.read_text()
-    for region, generated in (("results", table(results)), ("losses", losses(results))):
+    tables = f"{measured}\n\n{table(results)}"
+    for region, generated in (("results", tables), ("losses", losses(results))):
         before, mark, rest = page.partition(f"<!-- {region} -->\n")
         after = rest.partition("<!-- end -->")[2]
         page = f"{before}{mark}\n{generated.strip()}\n\n<!-- end -->{after}"

@@ -22,8 +22,8 @@ NAMES = {
     "dense": "dense_hash_map",
 }
 REDIS_TESTS = ROOT / "redis" / "test-results.txt"
-PICTURED = 10**6
-"""Records of the picture and of the latencies: the size at which all indexes were measured."""
+PICTURED = (10**7, 64)
+"""Records of the picture and of the latencies, and bytes of a value."""
 GUARANTEE = 0.97
 """Lowest speedup that the automatic switch promises."""
 
@@ -83,20 +83,28 @@ def workload_table(cases: list[Case]) -> str:
 
 
 def losses_table(cases: list[Case]) -> str:
-    """Every case in which the table that is always on is slower than the index."""
+    """Every case in which lookups are slower with the table, always on or automatic."""
     rows = [
         [
             f"{NAMES[c['index']]}, {c['records'] // 10**6} M, {c['value_bytes']} B, "
             f"{c['workload']} {c['distribution']}, {c['mode']}",
             f"{c['on_speedup']:.2f}",
             speedup(c),
+            f"{min(c['auto_speedups']):.2f} to {max(c['auto_speedups']):.2f}",
             f"{c['auto_admitted'] * 100:.0f} %",
             f"{c['on_hits'] * 100:.0f} %",
         ]
         for c in sorted(cases, key=lambda c: c["on_speedup"])
-        if c["on_speedup"] < 1
+        if c["on_speedup"] < 1 or c["auto_speedup"] < GUARANTEE
     ]
-    head = ["case", "always on", "automatic", "lookups through the table", "hits"]
+    head = [
+        "case",
+        "always on",
+        "automatic",
+        "automatic, each pair",
+        "lookups through the table",
+        "hits",
+    ]
     lowest = min(cases, key=lambda c: c["auto_speedup"])
     below = sum(c["auto_speedup"] < GUARANTEE for c in cases)
     sum_up = (
@@ -119,7 +127,8 @@ def latency_table(cases: list[Case]) -> str:
         ]
         for index in NAMES
         for c in cases
-        if (c["index"], c["records"], c["distribution"]) == (index, PICTURED, "zipf")
+        if (c["index"], c["distribution"]) == (index, "zipf")
+        and (c["records"], c["value_bytes"]) == PICTURED
         and "on_percentiles_cycles" in c
         for side in ("base", "on")
     ]
@@ -207,11 +216,12 @@ def picture(cases: list[Case]) -> str:
     rows = [
         {"index": NAMES[c["index"]], "lookups": c["mode"], "speedup": c["auto_speedup"]}
         for c in cases
-        if (c["records"], c["workload"], c["distribution"]) == (PICTURED, "C", "zipf")
+        if (c["records"], c["value_bytes"]) == PICTURED
+        and (c["workload"], c["distribution"]) == ("C", "zipf")
         and c["mode"] in ("single", "batch")
     ]
     bars = (
-        alt.Chart(alt.InlineData(rows), title="A million records, 64-byte values, Zipf 0.99")
+        alt.Chart(alt.InlineData(rows), title="Ten million records, 64-byte values, Zipf 0.99")
         .mark_bar()
         .encode(
             x=alt.X("speedup:Q", title="speedup over the index alone"),
@@ -239,6 +249,7 @@ def main() -> None:
         "redis": redis_table(results["redis"]) if "redis" in results else "Not measured.",
         "rocksdb": rocksdb_table(results["rocksdb"]) if "rocksdb" in results else "Not measured.",
     }
+    regions["host"] = f"The processor is an {results['machine']['processor']}."
     regions["simulator"] = simulator_table(results.get("simulator", {}))
     regions["redis-tests"] = redis_tests_table(REDIS_TESTS.read_text())
     text = README.read_text()

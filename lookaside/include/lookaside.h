@@ -37,7 +37,7 @@ enum lookaside_status {
     LOOKASIDE_NO_MEMORY = 4
 };
 
-enum { LOOKASIDE_WAYS = 8, LOOKASIDE_SLOTS = 16, LOOKASIDE_BATCH = 32 };
+enum { LOOKASIDE_WAYS = 8, LOOKASIDE_THREADS = 16, LOOKASIDE_BATCH = 32 };
 
 /* A set: eight rows of a 16-bit tag above a 48-bit address. A row of 0 is empty. */
 typedef struct lookaside_set {
@@ -46,8 +46,8 @@ typedef struct lookaside_set {
 
 /* The counts of one thread. */
 typedef struct lookaside_slot {
-    uint32_t left; /* lookups until lookaside_step */
-    uint32_t on;   /* lookups go through the table */
+    int32_t left; /* lookups until lookaside_step, negative if they bypass the table */
+    uint32_t on;  /* lookups go through the table */
     uint64_t misses;
     uint8_t switch_state[240];
 } __attribute__((aligned(128))) lookaside_slot;
@@ -56,11 +56,11 @@ typedef struct lookaside_table {
     lookaside_set *sets;
     uint64_t mask; /* number of sets less one */
     void *allocation;
-    lookaside_slot slots[LOOKASIDE_SLOTS];
+    lookaside_slot slots[LOOKASIDE_THREADS + 1]; /* the first one is of threads without a number */
     /* Private fields follow. */
 } lookaside_table;
 
-/* Counts since the table was made. Exact while at most LOOKASIDE_SLOTS threads use the table. */
+/* Counts since the table was made. Exact while at most LOOKASIDE_THREADS threads use the table. */
 typedef struct lookaside_counts {
     uint64_t admitted;     /* lookups through the table */
     uint64_t bypassed;     /* lookups without it */
@@ -91,28 +91,41 @@ void *lookaside_find_call(lookaside_table *table, uint64_t hash, int (*verify)(v
 int lookaside_insert_call(lookaside_table *table, uint64_t hash, void *at);
 int lookaside_invalidate_call(lookaside_table *table, uint64_t hash);
 
-/* The number of this thread, 0 before its first lookup. Weak, so that all files share one. */
+/* The number of this thread, which is that of its slot: 0 before its first lookup. Weak, so that all files share
+ * one. */
 __attribute__((weak)) __thread uint32_t lookaside_thread;
 
-static inline lookaside_slot *lookaside_slot_of(lookaside_table *table) {
-    uint32_t number = lookaside_thread;
-    if (__builtin_expect(number == 0, 0))
-        lookaside_thread = number = lookaside_number_thread();
-    return &table->slots[(number - 1) % LOOKASIDE_SLOTS];
+__attribute__((cold, noinline, unused)) static uint32_t lookaside_numbered(void) {
+    if (lookaside_thread == 0)
+        lookaside_thread = lookaside_number_thread();
+    return lookaside_thread;
 }
 
-/* Counts `lookups` that are about to begin. 0: they are to bypass the table, which does not pay. */
-static inline int lookaside_admit(lookaside_table *table, uint32_t lookups) {
-    lookaside_slot *slot = lookaside_slot_of(table);
-    uint32_t left = __atomic_load_n(&slot->left, __ATOMIC_RELAXED);
-    if (__builtin_expect(left < lookups, 0))
-        return lookaside_step(table, (uint32_t)(slot - table->slots), lookups);
-    __atomic_store_n(&slot->left, left - lookups, __ATOMIC_RELAXED);
-    return __atomic_load_n(&slot->on, __ATOMIC_RELAXED) != 0;
+__attribute__((cold, noinline, unused)) static int lookaside_ended(lookaside_table *table, uint32_t lookups) {
+    return lookaside_step(table, lookaside_numbered(), lookups);
+}
+
+/* Counts `lookups` that are about to begin. 0: they are to bypass the table, which does not pay. A bypassed lookup
+ * costs few instructions, because each of them delays the next lookup of an index in memory. */
+__attribute__((always_inline)) static inline int lookaside_admit(lookaside_table *table, uint32_t lookups) {
+    lookaside_slot *slot = &table->slots[lookaside_thread];
+    int32_t left = __atomic_load_n(&slot->left, __ATOMIC_RELAXED);
+    if (left < 0) {
+        if (__builtin_expect((int64_t)left + lookups > 0, 0))
+            return lookaside_ended(table, lookups);
+        __atomic_store_n(&slot->left, left + (int32_t)lookups, __ATOMIC_RELAXED);
+        return 0;
+    }
+    if (__builtin_expect((uint32_t)left < lookups, 0))
+        return lookaside_ended(table, lookups);
+    __atomic_store_n(&slot->left, left - (int32_t)lookups, __ATOMIC_RELAXED);
+    return 1;
 }
 
 static inline void lookaside_count_misses(lookaside_table *table, uint64_t misses) {
-    lookaside_slot *slot = lookaside_slot_of(table);
+    if (misses == 0)
+        return;
+    lookaside_slot *slot = &table->slots[lookaside_numbered()];
     uint64_t sum = __atomic_load_n(&slot->misses, __ATOMIC_RELAXED) + misses;
     __atomic_store_n(&slot->misses, sum, __ATOMIC_RELAXED);
 }

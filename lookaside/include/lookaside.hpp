@@ -78,7 +78,7 @@ template <class T> class table {
     }
     void invalidate(uint64_t hash) const { lookaside_invalidate(table_.get(), hash); }
     void prefetch(uint64_t hash) const { lookaside_prefetch(table_.get(), hash); }
-    bool admit(uint32_t lookups) const { return lookaside_admit(table_.get(), lookups); }
+    __attribute__((always_inline)) bool admit(uint32_t lookups) const { return lookaside_admit(table_.get(), lookups); }
 
     /* Looks up a record through the table if that pays, else by `index()` alone, which returns T *. */
     template <class Hash, class Verify, class Index> T *lookup(Hash &&hash, Verify &&verify, Index &&index) const {

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use crate::rows::Error;
-use crate::switch::{SLOTS, Statistics, slot_of_thread};
+use crate::switch::{Statistics, numbered_slot_of_thread};
 use crate::table::{Found, Table};
 
 const OK: c_int = 0;
@@ -129,10 +129,10 @@ unsafe extern "C" fn lookaside_statistics(table: *mut Table, out: *mut Statistic
     }
 }
 
-/// The number of this thread: 1 and up. A slot of the table is this number less one.
+/// The number of this thread, which is that of its slot: 1 and up.
 #[unsafe(no_mangle)]
 extern "C" fn lookaside_number_thread() -> u32 {
-    slot_of_thread() as u32 % SLOTS as u32 + 1
+    numbered_slot_of_thread() as u32
 }
 
 /// Ends a part of the switch's sequence. Not 0 if the lookups that begin now use the table.

@@ -14,7 +14,9 @@
 use crate::sync::{AtomicU32, AtomicU64, Relaxed};
 
 /// Threads that count apart. More threads share slots: their counts are then approximate.
-pub(crate) const SLOTS: usize = if cfg!(loom) { 1 } else { 16 };
+pub(crate) const THREADS: usize = if cfg!(loom) { 1 } else { 16 };
+/// A slot for each of them, and the first one for threads that have no number yet. Its lookups always step.
+const SLOTS: usize = THREADS + 1;
 /// Lookups of a timed burst.
 const BURST: u32 = 32;
 /// Timed bursts of a block. Those that count are the cheapest three quarters.
@@ -64,7 +66,9 @@ const RUN: u32 = 3;
 #[repr(C, align(128))]
 #[derive(Default)]
 struct Slot {
-    /// Lookups until the next step.
+    /// Lookups until the next step; negative, as `i32`, if they bypass the table. A bypassed lookup then counts
+    /// and decides by one load: each instruction of it keeps the next lookup's first one out of the processor's
+    /// window, and lookups of a hash table in memory take as long as their window is full.
     left: AtomicU32,
     /// 1 if lookups go through the table.
     on: AtomicU32,
@@ -105,12 +109,44 @@ const _: () = assert!(size_of::<Slot>() == 256 && std::mem::offset_of!(Switch, s
 
 impl Slot {
     fn begin(&self, state: u32, on: u32, planned: u32, lookups: u32) -> bool {
-        let planned = planned.max(lookups);
+        let planned = planned.max(lookups).min(i32::MAX as u32);
         self.state.store(state, Relaxed);
         self.on.store(on, Relaxed);
         self.planned.store(planned, Relaxed);
-        self.left.store(planned - lookups, Relaxed);
+        let left = planned.saturating_sub(lookups);
+        let signed = if on != 0 { left } else { left.wrapping_neg() };
+        self.left.store(signed, Relaxed);
         on != 0
+    }
+
+    /// Counts `lookups` of the present part, and says if they use the table. `None`: the part has ended.
+    #[inline]
+    fn count(&self, lookups: u32) -> Option<bool> {
+        let left = self.left.load(Relaxed) as i32;
+        if left < 0 {
+            let left = i64::from(left) + i64::from(lookups);
+            (left <= 0).then(|| {
+                self.left.store(left as u32, Relaxed);
+                false
+            })
+        } else {
+            (left as u32 >= lookups).then(|| {
+                self.left.store(left as u32 - lookups, Relaxed);
+                true
+            })
+        }
+    }
+
+    /// Lookups of the present part so far.
+    fn done(&self) -> u32 {
+        let left = (self.left.load(Relaxed) as i32).unsigned_abs();
+        self.planned.load(Relaxed).saturating_sub(left)
+    }
+
+    /// Adds the lookups of the present part to those of its side.
+    fn add_done(&self) {
+        let side = self.on.load(Relaxed) & 1;
+        Self::add(&self.lookups[side as usize], u64::from(self.done()));
     }
 
     fn add(counter: &AtomicU64, more: u64) {
@@ -139,11 +175,8 @@ impl Slot {
     fn step(&self, fill: u32, now: u64, lookups: u32) -> bool {
         let on = self.on.load(Relaxed);
         let side = (on & 1) as usize;
-        let done = self
-            .planned
-            .load(Relaxed)
-            .saturating_sub(self.left.load(Relaxed));
-        Self::add(&self.lookups[side], u64::from(done));
+        let done = self.done();
+        self.add_done();
         match self.state.load(Relaxed) {
             FRESH => self.begin(FILL, 1, fill, lookups),
             SETTLING => self.next_burst(0, now, lookups),
@@ -222,14 +255,7 @@ impl Switch {
         self.fill
             .store((rows as u64).min(LONGEST_FILL) as u32, Relaxed);
         for slot in &self.slots {
-            let done = slot
-                .planned
-                .load(Relaxed)
-                .saturating_sub(slot.left.load(Relaxed));
-            Slot::add(
-                &slot.lookups[(slot.on.load(Relaxed) & 1) as usize],
-                u64::from(done),
-            );
+            slot.add_done();
             slot.bypass.store(0, Relaxed);
             slot.begin(FRESH, 1, 0, 0);
         }
@@ -237,27 +263,22 @@ impl Switch {
 
     #[inline]
     pub(crate) fn admit(&self, lookups: u32) -> bool {
-        let index = slot_of_thread();
-        let slot = &self.slots[index];
-        let left = slot.left.load(Relaxed);
-        if left >= lookups {
-            slot.left.store(left - lookups, Relaxed);
-            return slot.on.load(Relaxed) != 0;
+        match self.slots[slot_of_thread()].count(lookups) {
+            Some(on) => on,
+            None => self.step(numbered_slot_of_thread(), lookups),
         }
-        self.step(index, lookups)
     }
 
     /// Ends the present part of this slot's sequence. True if `lookups`, which begin now, use the table.
     #[cold]
     pub(crate) fn step(&self, slot: usize, lookups: u32) -> bool {
         let slot = &self.slots[slot % SLOTS];
+        // A thread that has its number only now.
+        if let Some(on) = slot.count(lookups) {
+            return on;
+        }
         if self.automatic.load(Relaxed) == 0 {
-            let side = (slot.on.load(Relaxed) & 1) as usize;
-            let done = slot
-                .planned
-                .load(Relaxed)
-                .saturating_sub(slot.left.load(Relaxed));
-            Slot::add(&slot.lookups[side], u64::from(done));
+            slot.add_done();
             return slot.begin(FRESH, 1, RUNS.1 as u32, lookups);
         }
         slot.step(self.fill.load(Relaxed), ticks(), lookups)
@@ -266,21 +287,14 @@ impl Switch {
     #[inline]
     pub(crate) fn count_misses(&self, misses: u64) {
         if misses != 0 {
-            Slot::add(&self.slots[slot_of_thread()].misses, misses);
+            Slot::add(&self.slots[numbered_slot_of_thread()].misses, misses);
         }
     }
 
     pub(crate) fn set_automatic(&self, automatic: bool) {
         self.automatic.store(u32::from(automatic), Relaxed);
         for slot in &self.slots {
-            let done = slot
-                .planned
-                .load(Relaxed)
-                .saturating_sub(slot.left.load(Relaxed));
-            Slot::add(
-                &slot.lookups[(slot.on.load(Relaxed) & 1) as usize],
-                u64::from(done),
-            );
+            slot.add_done();
             slot.begin(FRESH, 1, 0, 0);
         }
     }
@@ -288,10 +302,7 @@ impl Switch {
     pub(crate) fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();
         for slot in &self.slots {
-            let done = slot
-                .planned
-                .load(Relaxed)
-                .saturating_sub(slot.left.load(Relaxed));
+            let done = slot.done();
             let on = slot.on.load(Relaxed) != 0;
             let now = |side| if on == side { u64::from(done) } else { 0 };
             sum.admitted += slot.lookups[1].load(Relaxed) + now(true);
@@ -304,23 +315,34 @@ impl Switch {
     }
 }
 
-/// The slot of this thread: threads are numbered in the order of their first lookup.
+/// The slot of this thread: 0 until it has a number.
 #[cfg(not(loom))]
 #[inline]
-pub(crate) fn slot_of_thread() -> usize {
-    static THREADS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    thread_local!(static SLOT: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) });
-    SLOT.with(|slot| {
-        if slot.get() == usize::MAX {
-            slot.set(THREADS.fetch_add(1, Relaxed) % SLOTS);
-        }
-        slot.get() % SLOTS
-    })
+fn slot_of_thread() -> usize {
+    SLOT.with(std::cell::Cell::get).min(THREADS)
+}
+
+#[cfg(not(loom))]
+thread_local!(static SLOT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+
+/// The slot of this thread: threads are numbered in the order of their first lookup.
+#[cfg(not(loom))]
+pub(crate) fn numbered_slot_of_thread() -> usize {
+    static NUMBERED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    if slot_of_thread() == 0 {
+        SLOT.with(|slot| slot.set(NUMBERED.fetch_add(1, Relaxed) % THREADS + 1));
+    }
+    slot_of_thread()
 }
 
 #[cfg(loom)]
 fn slot_of_thread() -> usize {
-    0
+    1
+}
+
+#[cfg(loom)]
+fn numbered_slot_of_thread() -> usize {
+    1
 }
 
 /// The processor's clock: cycles of the time-stamp counter, or ticks of the system timer.
@@ -356,13 +378,8 @@ mod tests {
     fn run(slot: &Slot, clock: &mut u64, lookups: u64, mut cost: impl FnMut(bool) -> u64) -> u64 {
         let mut admitted = 0;
         for _ in 0..lookups {
-            let left = slot.left.load(Relaxed);
-            let on = if left > 0 {
-                slot.left.store(left - 1, Relaxed);
-                slot.on.load(Relaxed) != 0
-            } else {
-                slot.step(1 << 16, *clock, 1)
-            };
+            let on = slot.count(1);
+            let on = on.unwrap_or_else(|| slot.step(1 << 16, *clock, 1));
             admitted += u64::from(on);
             *clock += cost(on);
         }

@@ -21,12 +21,17 @@ class Block:
     still: tuple[str, ...]
     #: Parameters for which the block is checked and synthesised.
     settings: tuple[dict[str, int], ...]
-    #: Parameters for which the netlist is compared with the simulator.
+    #: The usual parameters, for which the power is measured in all programs. With other settings
+    #: it is measured in the first one.
     cosimulated: dict[str, int]
     #: Programs of the comparison.
     programs: tuple[str, ...]
     #: For the power: the first request of each program, and the most requests.
     sampled: tuple[int, int]
+
+    def usual(self) -> dict[str, int]:
+        """The usual one of the settings."""
+        return {name: self.cosimulated[name] for name in self.settings[0]}
 
     def sources(self) -> list[Path]:
         """The source files."""
@@ -47,7 +52,10 @@ BLOCKS = {
             "fifo2",
         ),
         still=("registers.range_start", "registers.range_frames"),
-        settings=tuple({"TIERS": tiers} for tiers in range(1, 7)),
+        settings=(
+            *({"TIERS": tiers} for tiers in range(1, 7)),
+            *({"TIERS": 6, "HASH": function} for function in (1, 2)),
+        ),
         cosimulated={"TIERS": 6},
         programs=("gups", "bfs", "xsbench", "kv-hash", "dlrm"),
         sampled=(100, 100),
@@ -73,7 +81,7 @@ BLOCKS = {
     ),
     "l2p": Block(
         top="l2p",
-        folders=("l2p",),
+        folders=("common", "l2p"),
         parts=(
             "crc_unit",
             "way_registers",

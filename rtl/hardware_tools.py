@@ -99,7 +99,7 @@ def power(block: Block) -> None:
     tool("iverilog", "iverilog")
     with tempfile.TemporaryDirectory() as work:
         library = unpacked(Path(named), Path(work))
-        for row in measured(block, library, list(block.programs), Path(work)):
+        for row in measured(block, library, Path(work)):
             print(f"power: {block.top} {json.dumps(row)}", flush=True)
             keep(f"power.{block.top}", row)
 

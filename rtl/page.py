@@ -62,21 +62,86 @@ def comparison(results: dict[str, Any], block: str) -> str:
     return f"{text}\n\n{table(['program', *columns], rows)}"
 
 
+#: The hash functions of the engine, in the order of their numbers.
+FUNCTIONS = ("murmur", "multiplicative", "crc")
+
+
 def cost(results: dict[str, Any]) -> str:
     """Cycles with the hardware's times."""
     kept = results["cost.spec_engine"]
-    rows = [
-        [
-            f"`{row['program']}` {row['size']}",
-            f"{row['radix'] / row['revelator']:.3f}",
-            f"{row['radix'] / row['hardware']:.3f}",
-            f"{100 * (row['hardware'] / row['revelator'] - 1):+.2f} %",
-        ]
-        for row in kept["cycles"]
-    ]
-    text = f"One run of {kept['instructions']:,} instructions each."
-    head = ["program", "speedup over `radix`", "with the hardware's times", "cycles"]
-    return f"{text}\n\n{table(head, rows)}"
+    rows = []
+    for row in kept["cycles"]:
+        speedups = [row["radix"] / row[name] for name in ("revelator", *FUNCTIONS)]
+        cycles = 100 * (row["murmur"] / row["revelator"] - 1)
+        rows.append(
+            [
+                f"`{row['program']}` {row['size']}",
+                *(f"{speedup:.3f}" for speedup in speedups),
+                f"{cycles:+.2f} %",
+            ]
+        )
+    latencies = ", ".join(f"`{name}` {kept['latency'][name]}" for name in FUNCTIONS)
+    runs = f"One run of {kept['instructions']:,} instructions each."
+    text = f"{runs} Cycles to the first guess: {latencies}."
+    head = ["speedup over `radix`", "design", *(f"`{name}`" for name in FUNCTIONS)]
+    return f"{text}\n\n{table([*head, '`murmur` beside the design, cycles'], rows)}"
+
+
+def functions(results: dict[str, Any]) -> str:
+    """The engine with each hash function."""
+    latencies = results["cost.spec_engine"]["latency"]
+    usual, program = BLOCKS["spec_engine"].usual(), BLOCKS["spec_engine"].programs[0]
+    rows = []
+    for number, name in enumerate(FUNCTIONS):
+        setting = {**usual, "HASH": number} if number else usual
+        row = row_of(results, "synthesis.spec_engine", setting)
+        measured = row_of(
+            results, "power.spec_engine", {**(setting if number else {}), "program": program}
+        )
+        rows.append(
+            [
+                f"`{name}`",
+                f"{row['cells']:,}",
+                f"{row['area'] / 1e6:.4f}",
+                f"{row['parts']['hash_unit']['area'] / 1e6:.4f}",
+                f"{row['critical_path_ns']:.2f}",
+                f"{latencies[name]}",
+                f"{sum(measured['power_mw'].values()):.1f}",
+            ]
+        )
+    head = ["hash function", "cells", "area (mm²)", "hash unit (mm²)", "critical path (ns)"]
+    return table([*head, "cycles to the first guess", f"power in `{program}` (mW)"], rows)
+
+
+def placement(results: dict[str, Any]) -> str:
+    """Pages that each tier of each hash function places."""
+    kept = results["placement.spec_engine"]
+    rows = []
+    for row in kept["rows"]:
+        [elsewhere] = row["elsewhere"]
+        tiers = row["pages"]
+        pages = sum(tiers) + elsewhere
+        shares = (tiers[0], sum(tiers[1:]), elsewhere, row["expected"][0])
+        rows.append(
+            [
+                f"`{row['program']}`",
+                f"{100 * row['occupied']:.0f} %",
+                f"`{row['function']}`",
+                *(f"{100 * share / pages:.1f} %" for share in shares),
+            ]
+        )
+    text = (
+        f"Programs of {kept['size']} in a memory of {kept['memory_gb']} GB. Others have a share of "
+        "the frames, at random. The last column is\nthe paper's model for the first tier."
+    )
+    head = ["program", "frames of others", "hash function", "tier 1", "tiers 2 to 6", "no tier"]
+    return f"{text}\n\n{table([*head, 'model'], rows)}"
+
+
+def row_of(results: dict[str, Any], section: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The row with these parameters."""
+    rows: list[dict[str, Any]] = results[section]
+    return next(row for row in rows if row["parameters"] == parameters)
 
 
 #: Parameter of each block that is swept, and its name for the reader.
@@ -88,11 +153,14 @@ SWEPT = {
 
 
 def synthesis(results: dict[str, Any], block: str) -> str:
-    """All settings of a block."""
+    """All sizes of a block."""
     parameter, name = SWEPT[block]
-    kept = results[f"synthesis.{block}"]
+    kept = [row for row in results[f"synthesis.{block}"] if set(row["parameters"]) == {parameter}]
+    usual, program = BLOCKS[block].usual(), BLOCKS[block].programs[0]
     rows = []
     for row in kept:
+        setting = {} if row["parameters"] == usual else row["parameters"]
+        measured = row_of(results, f"power.{block}", {**setting, "program": program})
         rows.append(
             [
                 str(row["parameters"][parameter]),
@@ -100,25 +168,24 @@ def synthesis(results: dict[str, Any], block: str) -> str:
                 f"{row['area'] / 1e6:.4f}",
                 f"{row['critical_path_ns']:.2f}",
                 f"{row['power_mw']['leakage']:.2f}",
+                f"{sum(measured['power_mw'].values()):.1f}",
                 f"{row['power_mw']['dynamic']:.1f}",
             ]
         )
     power = kept[-1]["power_mw"]
     text = (
-        f"Cells of {kept[-1]['library']}. Dynamic power is that of {power['clock_ghz']:.0f} GHz.\n"
-        f"It assumes {power['assumed_activity']} changes of each net in a cycle, and that no clock "
-        "is gated. It is no measurement."
+        f"Cells of {kept[-1]['library']}, power at {power['clock_ghz']:.0f} GHz. "
+        f"The power in a run of `{program}` is [measured](#power). The last column\nassumes "
+        f"{power['assumed_activity']} changes of each net in a cycle, and that no clock is gated."
     )
-    head = [name, "cells", "area (mm²)", "critical path (ns)", "leakage (mW)", "dynamic (mW)"]
+    head = [name, "cells", "area (mm²)", "critical path (ns)", "leakage (mW)"]
+    head += [f"power in `{program}` (mW)", "dynamic, assumed (mW)"]
     return f"{text}\n\n{table(head, rows)}"
 
 
 def usual(results: dict[str, Any], block: str) -> dict[str, Any]:
-    """The synthesis of a block with the parameters of its comparison."""
-    parameter, _ = SWEPT[block]
-    value = BLOCKS[block].cosimulated[parameter]
-    rows = results[f"synthesis.{block}"]
-    return next(row for row in rows if row["parameters"][parameter] == value)
+    """The synthesis of a block with its usual parameters."""
+    return row_of(results, f"synthesis.{block}", BLOCKS[block].usual())
 
 
 def parts(results: dict[str, Any], block: str) -> str:
@@ -137,9 +204,7 @@ def parts(results: dict[str, Any], block: str) -> str:
 
 def power(results: dict[str, Any], block: str) -> str:
     """Power in runs of programs."""
-    kept = results.get(f"power.{block}")
-    if kept is None:
-        return f"No results are kept yet: `hardware_tools.py power --block {block}` measures them."
+    kept = [row for row in results[f"power.{block}"] if set(row["parameters"]) == {"program"}]
     rows = []
     for row in kept:
         power = row["power_mw"]
@@ -200,6 +265,8 @@ def main() -> None:
         f"{name} {block}": make(results, block) for block in BLOCKS for name, make in TABLES.items()
     }
     made["cost spec_engine"] = cost(results)
+    made["functions spec_engine"] = functions(results)
+    made["placement spec_engine"] = placement(results)
     made["crc l2p"] = crc(results, "l2p")
     for name, made_table in made.items():
         begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"

@@ -221,29 +221,43 @@ def power(
     return {part: round(value, 4) for part, value in watts.items()}
 
 
-def measured(
-    block: Block, library: Library, programs: list[str], work: Path
-) -> Iterator[dict[str, Any]]:
-    """Power of the block's usual setting in runs of programs."""
-    module = netlist(block, block.cosimulated, library, work)
-    energies = Energies(library)
+def measured(block: Block, library: Library, work: Path) -> Iterator[dict[str, Any]]:
+    """Power in runs: of all programs with the usual setting, of one with the others."""
+    usual = block.usual()
+    for setting in block.settings:
+        programs = block.programs if setting == usual else block.programs[:1]
+        of_netlist = {**block.cosimulated, **setting}
+        module = netlist(block, of_netlist, library, work)
+        named = {} if setting == usual else setting
+        for program in programs:
+            row = run(block, module, setting, library, program, work)
+            yield {"parameters": {**named, "program": program}, **row}
+
+
+def run(
+    block: Block,
+    module: dict[str, Any],
+    setting: dict[str, int],
+    library: Library,
+    program: str,
+    work: Path,
+) -> dict[str, Any]:
+    """Power in a run of one program."""
     widths = {name: len(net["bits"]) for name, net in module["netnames"].items()}
     recorded = work / "run.vcd"
     first, most = block.sampled
-    for program in programs:
-        command = ["cargo", "run", "--quiet", "--profile", "ci", "--locked", "-p", "pagewalk-rtl"]
-        command += ["--", "--waveform", block.top, str(recorded), program, "0"]
-        command.append(str(first + most))
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
-        if done.returncode != 0:
-            sys.exit(f"power: {program}: the sources differ from the simulator\n{done.stderr}")
-        waveform, requests, cycles = replay(block, module["ports"], recorded, first, work)
-        counts = changes(waveform, widths)
-        yield {
-            "parameters": {"program": program},
-            "library": library.name,
-            "requests": requests,
-            "cycles": cycles,
-            "clock_ghz": 1 / PERIOD,
-            "power_mw": power(module, counts, cycles, energies),
-        }
+    parameters = ",".join(f"{name}={value}" for name, value in setting.items())
+    command = ["cargo", "run", "--quiet", "--profile", "ci", "--locked", "-p", "pagewalk-rtl"]
+    command += ["--", "--waveform", f"{block.top}:{parameters}", str(recorded), program, "0"]
+    command.append(str(first + most))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
+    if done.returncode != 0:
+        sys.exit(f"power: {program}: the sources differ from the simulator\n{done.stderr}")
+    waveform, requests, cycles = replay(block, module["ports"], recorded, first, work)
+    return {
+        "library": library.name,
+        "requests": requests,
+        "cycles": cycles,
+        "clock_ghz": 1 / PERIOD,
+        "power_mw": power(module, changes(waveform, widths), cycles, Energies(library)),
+    }

@@ -36,7 +36,7 @@ def block() -> Block:
         folders=(),
         parts=(),
         still=(),
-        settings=(),
+        settings=({},),
         cosimulated={},
         programs=(),
         sampled=(0, 0),
@@ -105,7 +105,12 @@ def test_every_block_has_its_power_in_runs_of_its_programs() -> None:
     results = json.loads((ROOT / "rtl" / "results.json").read_text())
     for name, block in BLOCKS.items():
         rows = results[f"power.{name}"]
-        assert sorted(row["parameters"]["program"] for row in rows) == sorted(block.programs)
+        usual = [row["parameters"] for row in rows if set(row["parameters"]) == {"program"}]
+        assert sorted(one["program"] for one in usual) == sorted(block.programs)
+        others = [setting for setting in block.settings if setting != block.usual()]
+        for setting in others:
+            named = {**setting, "program": block.programs[0]}
+            assert any(row["parameters"] == named for row in rows), setting
         for row in rows:
             assert 0 < row["requests"] <= block.sampled[1] < row["cycles"]
             assert all(part > 0 for part in row["power_mw"].values()), row
@@ -113,7 +118,8 @@ def test_every_block_has_its_power_in_runs_of_its_programs() -> None:
 
 def test_the_price_of_the_engine_names_the_measured_power() -> None:
     results = json.loads((ROOT / "rtl" / "results.json").read_text())
-    powers = [sum(row["power_mw"].values()) for row in results["power.spec_engine"]]
+    usual = [row for row in results["power.spec_engine"] if set(row["parameters"]) == {"program"}]
+    powers = [sum(row["power_mw"].values()) for row in usual]
     text = (ROOT / "crates/machine/src/energy/spec.rs").read_text()
     text = re.sub(r"\n\s*/// ", " ", text)
     assert f"takes {min(powers):.1f} to {max(powers):.1f} in runs of programs" in text

@@ -262,7 +262,9 @@ class HashedFrames(FromJson):
     tiers: int
     """Number of tiers."""
     seed: int | None
-    """The value from which the seeds are generated. None if the tiers do not use them in order."""
+    """The value from which the seeds are generated. None if the tiers do not use them in order, or
+    another function than `murmur`.
+    """
     asids: list[int] = field(default_factory=list)
     """Address spaces, in the order of their first processes."""
     placed: list[PlacedFrame] = field(default_factory=list)

@@ -1,9 +1,8 @@
-`include "l2p.svh"
-
 // CRC of a key, with a constant as its initial value. A CRC is linear: each bit is the parity of some bits of
 // the key.
 module crc_unit #(
-    parameter int KEY_BITS = 33,
+    parameter int KEY_BITS = 64,
+    parameter logic [63:0] POLYNOMIAL = 64'd1,
     parameter logic [63:0] SALT = 64'd0
 ) (
     input  logic [KEY_BITS-1:0] key,
@@ -13,10 +12,10 @@ module crc_unit #(
   // the bit below it, shifted.
   function automatic logic [63:0] mask(input logic [5:0] number);
     logic [63:0] value;
-    value = `L2P_POLYNOMIAL;
+    value = POLYNOMIAL;
     for (int i = 0; i < 64; i++) begin
       mask[i] = value[number];
-      value   = value << 1 ^ (value[63] ? `L2P_POLYNOMIAL : 64'd0);
+      value   = value << 1 ^ (value[63] ? POLYNOMIAL : 64'd0);
     end
   endfunction
 

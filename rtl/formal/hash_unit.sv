@@ -2,9 +2,10 @@
 
 // In place of the hash unit in proofs: any values. What is proved holds for every hash function.
 module hash_unit #(
+    parameter int HASH = `SPEC_ENGINE_HASH,
     parameter int FRAME_BITS = `SPEC_ENGINE_FRAME_BITS,
     localparam int BITS = `SPEC_ENGINE_HASH_BITS,
-    localparam int STAGES = `SPEC_ENGINE_HASH_STAGES
+    localparam int STAGES = `SPEC_ENGINE_HASH_STAGES(HASH)
 ) (
     input  logic                  clk,
     input  logic [    STAGES-1:0] enable,

@@ -88,6 +88,7 @@ module l2p #(
       localparam int KEY_BITS = REQ_BITS - SHIFT;
       logic [63:0] crc, hash;
       crc_unit #(
+          .POLYNOMIAL(`L2P_POLYNOMIAL),
           .KEY_BITS(KEY_BITS),
           .SALT(64'(s))
       ) crc_unit (

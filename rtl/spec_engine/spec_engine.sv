@@ -9,9 +9,10 @@
 // request and all of its candidates see the same registers.
 module spec_engine #(
     parameter int TIERS = `SPEC_ENGINE_TIERS,
+    parameter int HASH = `SPEC_ENGINE_HASH,
     parameter int FRAME_BITS = `SPEC_ENGINE_FRAME_BITS,
     localparam int BITS = `SPEC_ENGINE_HASH_BITS,
-    localparam int STAGES = `SPEC_ENGINE_HASH_STAGES,
+    localparam int STAGES = `SPEC_ENGINE_HASH_STAGES(HASH),
     localparam int ASID_BITS = `SPEC_ENGINE_ASID_BITS,
     localparam int VA_BITS = `SPEC_ENGINE_VA_BITS,
     localparam int PAGE_BITS = `SPEC_ENGINE_PAGE_BITS,
@@ -138,7 +139,7 @@ module spec_engine #(
 
   // Tags beside the values in the hash unit. A value of the seed generator has no tag, and leaves after
   // the mixing.
-  localparam int MIXED = `SPEC_ENGINE_MIXED_STAGE;
+  localparam int MIXED = `SPEC_ENGINE_MIXED_STAGE(HASH);
   logic [STAGES-1:0] stage_valid;
   logic [MIXED:0] stage_seed;
   logic [STAGES-1:0] stage_first, stage_entry;
@@ -178,6 +179,7 @@ module spec_engine #(
 
   logic [FRAME_BITS-1:0] frame;
   hash_unit #(
+      .HASH(HASH),
       .FRAME_BITS(FRAME_BITS)
   ) hash_unit (
       .clk,
@@ -195,7 +197,7 @@ module spec_engine #(
       stage_seed  <= '0;
     end else if (advance) begin
       stage_valid <= enter;
-      stage_seed  <= {stage_seed[MIXED-1:0], seed_issue};
+      stage_seed  <= (MIXED + 1)'({stage_seed, seed_issue});
     end
   end
   always_ff @(posedge clk) begin

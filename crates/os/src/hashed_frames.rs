@@ -1,6 +1,6 @@
 //! The placement by hash since boot, for a file of recorded placements.
 
-use pagewalk_structures::HashKey;
+use pagewalk_structures::{HashKey, TierFunction};
 use pagewalk_tables::{Purpose, Want};
 use pagewalk_units::Asid;
 use rustc_hash::FxHashSet;
@@ -19,7 +19,8 @@ pub struct HashedFrames {
     pub frames: u64,
     /// Number of tiers.
     pub tiers: usize,
-    /// The value from which the seeds are generated. None if the tiers do not use them in order.
+    /// The value from which the seeds are generated. None if the tiers do not use them in order, or another
+    /// function than `murmur`.
     pub seed: Option<u64>,
     /// Address spaces, in the order of their first processes.
     pub asids: Vec<u16>,
@@ -138,7 +139,9 @@ impl Os {
             first_frame: range.start,
             frames: range.end - range.start,
             tiers: hash.tiers(),
-            seed: hash.seed_in_order(),
+            seed: (hash.function() == TierFunction::Murmur)
+                .then(|| hash.seed_in_order())
+                .flatten(),
             asids: self.asids.clone(),
             placed,
         })

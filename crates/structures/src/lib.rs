@@ -1,6 +1,7 @@
 //! Building blocks of hardware models: arrays, occupancy, free intervals,
 //! rings, hashes.
 
+mod crc;
 mod free_intervals;
 mod occupancy;
 mod order;
@@ -15,6 +16,7 @@ mod tiered_hash;
 mod tiers;
 mod xor_fold;
 
+pub use crc::{CRC64_POLYNOMIAL, crc64};
 pub use free_intervals::FreeIntervals;
 pub use occupancy::{Occupancy, OccupancySlot};
 pub use order::{position, push_mru, touch_mru};
@@ -26,7 +28,8 @@ pub use set_assoc::SetAssoc;
 pub use stale::{EPOCHS, Epoch, StaleOutcomes};
 pub use stale_array::StaleArray;
 pub use tiered_hash::{
-    HashKey, MIX_FACTORS, MIX_SHIFT, MOST_TIERS, NUMBER_BITS, SEED_STEP, TieredHash, mix,
+    CRC_ROTATION, HashKey, MIX_FACTORS, MIX_SHIFT, MOST_TIERS, NUMBER_BITS, SEED_STEP,
+    TierFunction, TieredHash, mix,
 };
 pub use tiers::{Hashes, Large, Placed, Tiers};
 pub use xor_fold::XorFold;

@@ -4,6 +4,10 @@
 use std::ops::Range;
 
 use pagewalk_units::Asid;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::crc64;
 
 /// Maximum number of tiers (Revelator, table 1).
 pub const MOST_TIERS: usize = 6;
@@ -19,6 +23,11 @@ pub const MIX_SHIFT: u32 = 33;
 
 /// Distance of the values whose mixtures are the seeds of the tiers.
 pub const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Left rotation of the CRC. The upper bits select the frame. Adjacent pages, twice as many as 2^n frames, reach
+/// each frame if the upper n bits have full rank over the lower n + 1 bits of the page number. They have it for 30
+/// of the 32 smallest n, and with no other rotation for more.
+pub const CRC_ROTATION: u32 = 15;
 
 /// A hash key: an address space, and a number in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,10 +84,40 @@ pub fn mix(value: u64) -> u64 {
     fold(fold(fold(value).wrapping_mul(first)).wrapping_mul(second))
 }
 
-/// Seed number `n` of the generator started with `seed` (SplitMix64: Steele, Lea and Flood,
-/// OOPSLA 2014).
-fn generated(seed: u64, n: u8) -> u64 {
-    mix(seed.wrapping_add(u64::from(n).wrapping_mul(SEED_STEP)))
+/// The hash function of all tiers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TierFunction {
+    /// The finaliser of MurmurHash3: two multiplications (our choice: the paper names no function).
+    #[default]
+    Murmur,
+    /// One multiplication by the golden ratio (Knuth, The Art of Computer Programming, volume 3, section
+    /// 6.4). Adjacent pages spread more evenly than random ones.
+    Multiplicative,
+    /// CRC-64 of ECMA-182, rotated: parities only. Pages that select the same frame in one tier select the same
+    /// frame in each tier, because a CRC is linear.
+    Crc,
+}
+
+impl TierFunction {
+    /// All functions, in the order of their numbers in hardware.
+    pub const ALL: [TierFunction; 3] = [Self::Murmur, Self::Multiplicative, Self::Crc];
+
+    /// The hash of a key that was combined with the seed of a tier. Its upper bits select the frame.
+    #[inline]
+    pub fn hash(self, value: u64) -> u64 {
+        match self {
+            TierFunction::Murmur => mix(value),
+            TierFunction::Multiplicative => value.wrapping_mul(SEED_STEP),
+            TierFunction::Crc => crc64(value).rotate_left(CRC_ROTATION),
+        }
+    }
+
+    /// Seed number `n` of the generator started with `seed` (with `Murmur`, SplitMix64: Steele, Lea and
+    /// Flood, OOPSLA 2014).
+    fn generated(self, seed: u64, n: u8) -> u64 {
+        self.hash(seed.wrapping_add(u64::from(n).wrapping_mul(SEED_STEP)))
+    }
 }
 
 /// Selection of frames by hash. Each tier is the hash function with a separate seed.
@@ -89,6 +128,7 @@ fn generated(seed: u64, n: u8) -> u64 {
 /// chance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TieredHash {
+    function: TierFunction,
     /// The value from which `seeds` are generated.
     seed: u64,
     /// True if the seeds are numbers 1, 2, … of the generator.
@@ -100,23 +140,37 @@ pub struct TieredHash {
 
 impl TieredHash {
     /// One tier for each number in `order`, which selects a seed generated from `seed`,
-    /// from 1 on. `range` is the range of frames to choose from.
+    /// from 1 on. `range` is the range of frames to choose from. The function is `Murmur`.
     ///
     /// # Panics
     /// There are more than [`MOST_TIERS`] tiers, or `range` is empty.
     pub fn new(seed: u64, order: &[u8], range: Range<u64>) -> Self {
+        Self::with(TierFunction::default(), seed, order, range)
+    }
+
+    /// As [`Self::new`], with another function.
+    ///
+    /// # Panics
+    /// There are more than [`MOST_TIERS`] tiers, or `range` is empty.
+    pub fn with(function: TierFunction, seed: u64, order: &[u8], range: Range<u64>) -> Self {
         assert!(!range.is_empty(), "there are frames to choose from");
         let mut seeds = [0; MOST_TIERS];
         for (of_tier, &n) in seeds[..order.len()].iter_mut().zip(order) {
-            *of_tier = generated(seed, n);
+            *of_tier = function.generated(seed, n);
         }
         TieredHash {
+            function,
             seed,
             in_order: (1..).zip(order).all(|(n, &seed)| n == seed),
             seeds,
             tiers: order.len(),
             range,
         }
+    }
+
+    /// The function of all tiers.
+    pub fn function(&self) -> TierFunction {
+        self.function
     }
 
     /// The value from which the seeds of the tiers are generated, if these are numbers 1, 2, … of the generator.
@@ -154,7 +208,8 @@ impl TieredHash {
     #[inline]
     pub fn frame(&self, tier: usize, asid: Asid, number: u64) -> u64 {
         let number = number & ((1 << NUMBER_BITS) - 1);
-        let hash = mix((u64::from(asid.0) << NUMBER_BITS | number) ^ self.seeds[tier]);
+        let key = u64::from(asid.0) << NUMBER_BITS | number;
+        let hash = self.function.hash(key ^ self.seeds[tier]);
         // A multiplication replaces the remainder, because the number of frames is no power
         // of two.
         let frames = self.range.end - self.range.start;
@@ -166,7 +221,8 @@ impl TieredHash {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{HashKey, MOST_TIERS, TieredHash, mix};
+    use super::{CRC_ROTATION, HashKey, MOST_TIERS, TierFunction, TieredHash, mix};
+    use crate::crc64;
     use pagewalk_units::Asid;
 
     const ALL: [u8; MOST_TIERS] = [1, 2, 3, 4, 5, 6];
@@ -216,15 +272,81 @@ mod tests {
     /// twice.
     #[test]
     fn pages_of_different_address_spaces_never_have_the_same_hash() {
-        let h = TieredHash::new(5, &[1], 0..u64::MAX);
-        let numbers = (0..2000).chain((1 << 36) - 5..(1 << 36) + 5);
-        let mut seen = BTreeSet::new();
-        for number in numbers {
-            for asid in [0, 1, 2, 3, 255, 256, u16::MAX] {
-                let frame = h.frame(0, Asid(asid), number);
-                assert!(seen.insert(frame), "address space {asid}, page {number}");
+        for function in TierFunction::ALL {
+            let h = TieredHash::with(function, 5, &[1], 0..u64::MAX);
+            let numbers = (0..2000).chain((1 << 36) - 5..(1 << 36) + 5);
+            let mut seen = BTreeSet::new();
+            for number in numbers {
+                for asid in [0, 1, 2, 3, 255, 256, u16::MAX] {
+                    let frame = h.frame(0, Asid(asid), number);
+                    assert!(
+                        seen.insert(frame),
+                        "{function:?}, address space {asid}, page {number}"
+                    );
+                }
             }
         }
+    }
+
+    /// Pages of an array and as many frames: random pages leave 1/e of the frames empty. The golden ratio
+    /// spaces adjacent pages evenly, and a CRC of adjacent pages is a permutation of its upper bits here.
+    #[test]
+    fn adjacent_pages_collide_less_by_multiplication_and_by_crc() {
+        let pages = 1 << 16;
+        let [murmur, multiplicative, crc] = TierFunction::ALL.map(|function| {
+            let h = TieredHash::with(function, 7, &[1], 0..pages);
+            let frames: BTreeSet<u64> = (0..pages).map(|n| h.frame(0, Asid(3), n)).collect();
+            frames.len() as f64 / pages as f64
+        });
+        let random = 1.0 - (-1.0f64).exp();
+        assert!((murmur - random).abs() < 0.01, "{murmur}");
+        assert!(multiplicative > random + 0.1, "{multiplicative}");
+        assert_eq!(crc, 1.0);
+    }
+
+    /// Rank of a matrix over GF(2) with these columns.
+    fn rank(columns: impl Iterator<Item = u64>) -> u32 {
+        let mut basis = [0u64; 64];
+        for mut column in columns {
+            while column != 0 {
+                let top = 63 - column.leading_zeros() as usize;
+                if basis[top] == 0 {
+                    basis[top] = column;
+                    break;
+                }
+                column ^= basis[top];
+            }
+        }
+        basis.iter().filter(|&&column| column != 0).count() as u32
+    }
+
+    #[test]
+    fn no_rotation_of_the_crc_suits_more_sizes_of_memory() {
+        let suits = |rotation: u32| {
+            let column = |bit| crc64(1u64 << bit).rotate_left(rotation);
+            let full = |&n: &u32| rank((0..=n).map(|bit| column(bit) >> (64 - n))) == n;
+            (1..=32).filter(full).count()
+        };
+        assert_eq!(suits(CRC_ROTATION), 30);
+        assert_eq!((0..64).map(suits).max(), Some(30));
+    }
+
+    /// A CRC is linear, so the seed of a tier only moves all frames.
+    #[test]
+    fn pages_that_collide_in_one_tier_of_a_crc_collide_in_all() {
+        let frames = 1 << 10;
+        let collide = |function| {
+            let h = TieredHash::with(function, 7, &[1, 2], 0..frames);
+            let pages: Vec<u64> = (0..2000).map(|n| mix(n) >> 20).collect();
+            let of = |tier, n: usize| h.frame(tier, Asid(3), pages[n]);
+            let pairs = (0..pages.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
+            let first: Vec<_> = pairs.filter(|&(a, b)| of(0, a) == of(0, b)).collect();
+            let both = first.iter().filter(|&&(a, b)| of(1, a) == of(1, b)).count();
+            assert!(first.len() > 1000, "{function:?}: {}", first.len());
+            both as f64 / first.len() as f64
+        };
+        assert!(collide(TierFunction::Murmur) < 0.01);
+        assert_eq!(collide(TierFunction::Crc), 1.0);
     }
 
     /// Page numbers and region numbers of a guest's memory are small and overlap.

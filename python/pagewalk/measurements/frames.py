@@ -35,8 +35,8 @@ def export_frames(design: DesignResult, file: str | os.PathLike[str]) -> None:
         )
     if hashed.seed is None:
         raise UserError(
-            f"design {design.name} tries its hash functions in an order of its own, which the "
-            "format cannot say; expected no placement.tiered_hash.order"
+            f"design {design.name} has hash functions or an order of its own, which the format "
+            "cannot say; expected no placement.tiered_hash.order and no other function than murmur"
         )
     text = "".join(f"{line}\n" for line in _lines(hashed))
     files.write(os.fspath(file), text.encode())

@@ -17,7 +17,7 @@ use pagewalk_tables::Invalidation;
 use pagewalk_units::{Cycle, Error, LINE_SHIFT, PhysAddr};
 use serde::{Deserialize, Serialize};
 
-use crate::header::{self, COUNT_BITS, LATENCY, SOURCE};
+use crate::header::{self, COUNT_BITS, SOURCE};
 use crate::registers as reg;
 use crate::spec_engine::{Inputs, Outputs, SpecEngine, Variant};
 
@@ -95,9 +95,11 @@ struct CheckedSpec(RevelatorSpec);
 impl EngineKind for CheckedSpec {
     fn check(&self) -> Result<(), Error> {
         self.0.check()?;
-        if (self.0.latency, self.0.interval) != (LATENCY, 1) {
+        let options = shared().options.clone().unwrap_or_default();
+        let latency = header::latency(options.variant.function);
+        if (self.0.latency, self.0.interval) != (latency, 1) {
             let expected =
-                format!("expected {LATENCY}, with an interval of 1, as the hardware has");
+                format!("expected {latency}, with an interval of 1, as the hardware has");
             return Err(Error::key(
                 "latency",
                 format!("is {}; {expected}", self.0.latency),
@@ -240,7 +242,7 @@ impl Checked {
 
     /// Lets all candidates and guesses leave.
     fn drain(&mut self) {
-        for _ in 0..=2 * MOST_TIERS as u64 + LATENCY {
+        for _ in 0..=2 * MOST_TIERS as u64 + self.spec.latency {
             self.step(Inputs::default());
         }
         assert!(
@@ -291,6 +293,12 @@ impl Checked {
 
     /// Writes the registers that have changed.
     fn synchronise(&mut self, tiers: &Tiers) {
+        let function = self.options.variant.function;
+        assert_eq!(
+            tiers.hash.function(),
+            function,
+            "the kernel's hash function"
+        );
         let mut changed = Vec::new();
         if self.written[usize::from(reg::SEED)].is_none() {
             let seed = tiers.hash.seed_in_order();

@@ -6,9 +6,12 @@ use std::path::PathBuf;
 use pagewalk_machine::config::Config;
 use pagewalk_mmu::{EngineSpec, INSERTIONS, RevelatorSpec, STB_ENTRIES};
 use pagewalk_os::INVALID_PAGES;
-use pagewalk_structures::{MIX_FACTORS, MIX_SHIFT, MOST_TIERS, NUMBER_BITS, SEED_STEP};
+use pagewalk_structures::{
+    CRC_ROTATION, CRC64_POLYNOMIAL, MIX_FACTORS, MIX_SHIFT, MOST_TIERS, NUMBER_BITS, SEED_STEP,
+    TierFunction,
+};
 use pagewalk_tables::cuckoo_hardware::{
-    FIELD, FIELD_WAYS, FIRST_FIELD, GIANT, HUGE, POLYNOMIAL, PTES_SHIFT, SMALL, WAY, WAY_SHIFT,
+    FIELD, FIELD_WAYS, FIRST_FIELD, GIANT, HUGE, PTES_SHIFT, SMALL, WAY, WAY_SHIFT,
 };
 use pagewalk_tables::{
     CuckooWalkSpec, HashFunction, PageTableSpec, STLT_COUNTER_BITS, STLT_FEWEST_ROWS,
@@ -25,15 +28,34 @@ pub const SOURCE: (&str, &str) = ("revelator-table1", "revelator");
 /// Bits of each count of placements: 2^32 pages are 16 TB.
 pub const COUNT_BITS: u32 = 32;
 
-/// Stages of the hash unit, and the stage after which the mixed value is known (`hash_unit.sv`).
-pub const HASH_STAGES: u32 = 7;
-const MIXED_STAGE: u32 = 4;
+/// Name of a hash function in the header. Its number is its place in [`TierFunction::ALL`].
+fn name(function: TierFunction) -> &'static str {
+    match function {
+        TierFunction::Murmur => "MURMUR",
+        TierFunction::Multiplicative => "MULTIPLICATIVE",
+        TierFunction::Crc => "CRC",
+    }
+}
+
+/// The stage of the hash unit after which the mixed value is known (`mix_*.sv`).
+const fn mixed_stage(function: TierFunction) -> u64 {
+    match function {
+        TierFunction::Murmur => 4,
+        TierFunction::Multiplicative => 2,
+        TierFunction::Crc => 1,
+    }
+}
+
+/// Stages that scale the mixed value to the range of frames.
+const SCALING_STAGES: u64 = 2;
 
 /// Bits of an index into a page table.
 const LEVEL_BITS: u32 = PageSize::M2.shift() - PageSize::K4.shift();
 
 /// Cycles from the request to the first guess: the sequencer, the stages of the hash unit, and the queue.
-pub const LATENCY: u64 = HASH_STAGES as u64 + 2;
+pub const fn latency(function: TierFunction) -> u64 {
+    mixed_stage(function) + 1 + SCALING_STAGES + 2
+}
 
 /// The generated file.
 pub fn path() -> PathBuf {
@@ -115,19 +137,32 @@ pub fn spec_engine(config: &Config) -> String {
         ("COUNT_BITS", COUNT_BITS),
         ("DELAY_BITS", parameters.delay_bits),
         ("HASH_BITS", u64::BITS),
-        ("HASH_STAGES", HASH_STAGES),
-        ("MIXED_STAGE", MIXED_STAGE),
         ("MIX_SHIFT", MIX_SHIFT),
+        ("CRC_ROTATION", CRC_ROTATION),
     ] {
         define(name, value.to_string());
     }
-    for (n, factor) in (1..).zip(MIX_FACTORS) {
+    let [first, second] = MIX_FACTORS;
+    for (constant, factor) in [("MIX_1", first), ("MIX_2", second), ("GOLDEN", SEED_STEP)] {
         let [plus, minus] = signed_digits(factor);
         let rows = plus.count_ones() + minus.count_ones() + 1;
-        define(&format!("MIX_{n}_PLUS"), format!("64'h{plus:016x}"));
-        define(&format!("MIX_{n}_MINUS"), format!("64'h{minus:016x}"));
-        define(&format!("MIX_{n}_ROWS"), rows.to_string());
+        define(&format!("{constant}_PLUS"), format!("64'h{plus:016x}"));
+        define(&format!("{constant}_MINUS"), format!("64'h{minus:016x}"));
+        define(&format!("{constant}_ROWS"), rows.to_string());
     }
+    define("POLYNOMIAL", format!("64'h{CRC64_POLYNOMIAL:016x}"));
+    for (number, function) in TierFunction::ALL.into_iter().enumerate() {
+        define(&format!("HASH_{}", name(function)), number.to_string());
+    }
+    define(
+        "HASH",
+        format!("`SPEC_ENGINE_HASH_{}", name(TierFunction::default())),
+    );
+    let [murmur, multiplicative, crc] = TierFunction::ALL.map(mixed_stage);
+    let stages = format!("((hash) == 0 ? {murmur} : (hash) == 1 ? {multiplicative} : {crc})");
+    define("MIXED_STAGE(hash)", stages);
+    let whole = format!("(`SPEC_ENGINE_MIXED_STAGE(hash) + {})", 1 + SCALING_STAGES);
+    define("HASH_STAGES(hash)", whole);
     define("SEED_STEP", format!("64'h{SEED_STEP:016x}"));
     define("REG_BITS", registers::INDEX_BITS.to_string());
     for (name, number) in registers::NAMED {
@@ -283,7 +318,7 @@ pub fn l2p(config: &Config) -> String {
             "MOST_CHUNK_SLOT_BITS",
             kinds.iter().max().map_or(0, |&bits| bits).to_string(),
         ),
-        ("POLYNOMIAL", format!("64'h{POLYNOMIAL:016x}")),
+        ("POLYNOMIAL", format!("64'h{CRC64_POLYNOMIAL:016x}")),
         ("FIRST_FIELD", FIRST_FIELD.to_string()),
         ("FIELD", FIELD.to_string()),
         ("FIELD_WAYS", FIELD_WAYS.to_string()),

@@ -75,7 +75,7 @@ impl Model<Inputs, Outputs> {
     pub fn with_table_ways(ways: u64, waveform: Option<&Waveform>) -> Self {
         let block = Block {
             top: "l2p",
-            sources: sources(&["l2p"]),
+            sources: sources(&["common", "l2p"]),
             shim: crate::root().join("rtl/cosim/shim/l2p.cpp"),
             parameters: vec![("WAYS", ways)],
             waveform: waveform.cloned(),

@@ -5,11 +5,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use pagewalk_machine::{Installation, RunSpec, Status};
-use pagewalk_rtl::header::{L2P_SOURCE, LATENCY, SOURCE};
+use pagewalk_machine::{DesignResult, Installation, RunSpec, Status};
+use pagewalk_rtl::header::{L2P_SOURCE, SOURCE, latency};
 use pagewalk_rtl::spec_engine::Variant;
 use pagewalk_rtl::verilated::Waveform;
 use pagewalk_rtl::{check, l2p_check, stlt_check, verilated};
+use pagewalk_structures::TierFunction;
+use pagewalk_tables::StltSpec;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -18,12 +20,17 @@ Usage: rtl-cosim --long BLOCK [REQUESTS]
            Compare at least this number of requests (default 10,000,000) of five
            programs, and keep the sums in rtl/results.json
        rtl-cosim --cost
-           Run the five programs with the engine's latency and with the design's,
-           and keep the cycles in rtl/results.json
+           Run the five programs with the design's latency, and with each hash
+           function at the engine's, and keep the cycles in rtl/results.json
+       rtl-cosim --placement
+           Place the pages of the five programs with each hash function, and keep
+           the pages of each tier in rtl/results.json
        rtl-cosim --waveform BLOCK FILE PROGRAM FIRST REQUESTS
            Write the waveform of these requests of a program to a VCD file,
            from the reset on if FIRST is 0
-BLOCK: spec_engine, stlt_unit or l2p";
+BLOCK: spec_engine, stlt_unit or l2p, and parameters behind a colon, as in
+       spec_engine:TIERS=3,HASH=2. TIERS: 1 to 6. HASH: 0 murmur,
+       1 multiplicative, 2 crc. WAYS: 1, 2, 4 or 8 of stlt_unit, 2 to 4 of l2p";
 
 /// A program that gives requests to a block.
 #[derive(Clone, Copy)]
@@ -87,46 +94,85 @@ const STLT_BYTES: u64 = 64 << 20;
 /// Instructions of a run that measures the cost of the latency.
 const COST_INSTRUCTIONS: u64 = 1_000_000;
 
+/// Memory in GB of the machine whose pages are placed with each hash function, and size of the programs.
+const PLACEMENT_GB: u64 = 2;
+const PLACEMENT_SIZE: &str = "1GiB";
+/// Shares of its frames that others have.
+const PLACEMENT_OCCUPIED: [f64; 2] = [0.0, 0.4];
+
 /// A block with its programs.
-#[derive(Clone, Copy)]
-enum Block {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
     SpecEngine,
     StltUnit,
     L2p,
 }
 
+/// A block with its parameters.
+#[derive(Clone, Copy)]
+struct Block {
+    kind: Kind,
+    function: TierFunction,
+    /// `None`: as in the header.
+    tiers: Option<u64>,
+    ways: Option<u8>,
+}
+
 impl Block {
-    fn named(name: &str) -> Result<Self, String> {
-        match name {
-            "spec_engine" => Ok(Block::SpecEngine),
-            "stlt_unit" => Ok(Block::StltUnit),
-            "l2p" => Ok(Block::L2p),
-            _ => Err(USAGE.to_owned()),
+    /// The block and the parameters of a text like `spec_engine:TIERS=3,HASH=2`.
+    fn named(text: &str) -> Result<Self, String> {
+        let (name, parameters) = text.split_once(':').unwrap_or((text, ""));
+        let kind = match name {
+            "spec_engine" => Kind::SpecEngine,
+            "stlt_unit" => Kind::StltUnit,
+            "l2p" => Kind::L2p,
+            _ => return Err(USAGE.to_owned()),
+        };
+        let mut block = Block {
+            kind,
+            function: TierFunction::default(),
+            tiers: None,
+            ways: None,
+        };
+        for one in parameters.split(',').filter(|one| !one.is_empty()) {
+            let (name, value) = one.split_once('=').ok_or(USAGE)?;
+            let value: u8 = value.parse().map_err(|_| USAGE)?;
+            match (kind, name, value) {
+                (Kind::SpecEngine, "TIERS", 1..=6) => block.tiers = Some(value.into()),
+                (Kind::SpecEngine, "HASH", 0..=2) => {
+                    block.function = TierFunction::ALL[usize::from(value)];
+                }
+                (Kind::StltUnit, "WAYS", 1 | 2 | 4 | 8) | (Kind::L2p, "WAYS", 2..=4) => {
+                    block.ways = Some(value);
+                }
+                _ => return Err(format!("{text}: no such parameter or value\n{USAGE}")),
+            }
         }
+        Ok(block)
     }
 
     fn name(self) -> &'static str {
-        match self {
-            Block::SpecEngine => "spec_engine",
-            Block::StltUnit => "stlt_unit",
-            Block::L2p => "l2p",
+        match self.kind {
+            Kind::SpecEngine => "spec_engine",
+            Kind::StltUnit => "stlt_unit",
+            Kind::L2p => "l2p",
         }
     }
 
     fn drivers(self) -> [Driver; 5] {
-        match self {
-            Block::SpecEngine => ENGINE,
-            Block::StltUnit => STLT,
-            Block::L2p => L2P,
+        match self.kind {
+            Kind::SpecEngine => ENGINE,
+            Kind::StltUnit => STLT,
+            Kind::L2p => L2P,
         }
     }
 
     /// Requests among these counts.
     fn requests(self, counts: &Map<String, Value>) -> u64 {
-        let keys: &[&str] = match self {
-            Block::SpecEngine => &["requests"],
-            Block::StltUnit => &["loads", "inserts"],
-            Block::L2p => &["walks"],
+        let keys: &[&str] = match self.kind {
+            Kind::SpecEngine => &["requests"],
+            Kind::StltUnit => &["loads", "inserts"],
+            Kind::L2p => &["walks"],
         };
         let count = |key: &&str| counts.get(*key).and_then(Value::as_u64).unwrap_or(0);
         keys.iter().map(count).sum()
@@ -141,36 +187,44 @@ impl Block {
         waveform: Option<Waveform>,
     ) -> Result<Map<String, Value>, String> {
         let trace = waveform.is_some();
-        let counts = match self {
-            Block::SpecEngine => {
+        let counts = match self.kind {
+            Kind::SpecEngine => {
+                let Block {
+                    function, tiers, ..
+                } = self;
                 check::install(check::Options {
                     variant: Variant {
+                        tiers,
+                        function,
                         waveform,
-                        ..Variant::default()
                     },
                     pauses: trace,
                 });
-                let engine = format!(
-                    "engine.external.rtl={{latency={LATENCY},interval=1}},placement.tiered_hash.denied=0.5"
-                );
-                simulate(SOURCE.0, driver, &engine, length, seed)?;
+                let latency = latency(function);
+                let function = json!(function);
+                let mut set = vec![
+                    format!("engine.external.rtl={{latency={latency},interval=1}}"),
+                    "placement.tiered_hash.denied=0.5".to_owned(),
+                    format!("placement.tiered_hash.function={function}"),
+                ];
+                set.extend(tiers.map(|n| format!("placement.tiered_hash.tiers={n}")));
+                simulate(SOURCE.0, driver, &set.join(","), length, seed)?;
                 serde_json::to_value(check::take_totals())
             }
-            Block::StltUnit => {
+            Kind::StltUnit => {
                 let Driver { program, .. } = driver;
                 let waveform = waveform.as_ref();
-                let totals = stlt_check::run(program, STLT_BYTES, length, ROWS, seed, waveform)?;
+                let mut spec = StltSpec::default();
+                spec.ways = self.ways.map_or(spec.ways, u32::from);
+                let totals =
+                    stlt_check::run(program, STLT_BYTES, length, spec, ROWS, seed, waveform)?;
                 serde_json::to_value(totals)
             }
-            Block::L2p => {
+            Kind::L2p => {
                 l2p_check::install(l2p_check::Options { waveform });
-                simulate(
-                    L2P_SOURCE.0,
-                    driver,
-                    "page_table.external.rtl={}",
-                    length,
-                    seed,
-                )?;
+                let ways = self.ways.map(|n| format!("ways={n}")).unwrap_or_default();
+                let set = format!("page_table.external.rtl={{{ways}}}");
+                simulate(L2P_SOURCE.0, driver, &set, length, seed)?;
                 serde_json::to_value(l2p_check::take_totals())
             }
         };
@@ -230,7 +284,7 @@ fn keep(section: &str, value: Value) -> io::Result<()> {
 fn long(block: Block, requests: u64) -> Result<(), String> {
     let drivers = block.drivers();
     let mut sums = [(); 5].map(|()| Map::new());
-    let length = if matches!(block, Block::StltUnit) {
+    let length = if block.kind == Kind::StltUnit {
         QUERIES
     } else {
         INSTRUCTIONS
@@ -263,41 +317,97 @@ fn long(block: Block, requests: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Cycles of the programs with the engine of the design, and with the hardware's latency and interval.
+/// Name of a hash function in configurations.
+fn key(function: TierFunction) -> String {
+    json!(function).as_str().unwrap_or_default().to_owned()
+}
+
+/// Runs a program with these designs.
+fn designs(driver: Driver, designs: &[String]) -> Result<Vec<DesignResult>, String> {
+    let Driver { program, size, .. } = driver;
+    let spec: RunSpec = serde_json::from_value(json!({
+        "machine": SOURCE.0, "designs": designs,
+        "source": {"workload": {"name": program, "size": size}},
+        "limits": {"instructions": COST_INSTRUCTIONS, "warmup": COST_INSTRUCTIONS / 2},
+    }))
+    .map_err(|error| error.to_string())?;
+    let result = Installation::at(&pagewalk_rtl::root()).run(&spec, &mut |_| true);
+    Ok(result
+        .map_err(|error| format!("{program}: {error}"))?
+        .designs)
+}
+
+/// Cycles of the programs with the engine of the design, and with the hash functions at the hardware's latency
+/// and interval.
 fn cost() -> Result<(), String> {
-    let hardware =
-        format!("revelator[engine.revelator.latency={LATENCY},engine.revelator.interval=1]");
+    let hardware = TierFunction::ALL.map(|function| {
+        format!(
+            "revelator[placement.tiered_hash.function=\"{}\",engine.revelator.latency={},\
+             engine.revelator.interval=1]",
+            key(function),
+            latency(function)
+        )
+    });
+    let all = [&["radix", "revelator"].map(str::to_owned)[..], &hardware].concat();
+    let names = ["radix", "revelator"].map(str::to_owned).into_iter();
+    let names: Vec<String> = names.chain(TierFunction::ALL.map(key)).collect();
     let mut rows = Vec::new();
-    for Driver { program, size, .. } in ENGINE {
-        let spec: RunSpec = serde_json::from_value(json!({
-            "machine": "revelator-table1", "designs": ["radix", "revelator", hardware],
-            "source": {"workload": {"name": program, "size": size}},
-            "limits": {"instructions": COST_INSTRUCTIONS, "warmup": COST_INSTRUCTIONS / 2},
-        }))
-        .map_err(|error| error.to_string())?;
-        let result = Installation::at(&pagewalk_rtl::root())
-            .run(&spec, &mut |_| true)
-            .map_err(|error| format!("{program}: {error}"))?;
-        let cycles: Vec<f64> = (result.designs.iter())
-            .filter_map(|design| {
-                let cycles = design.summary.iter().find(|m| m.name == "cycles");
-                cycles.and_then(|m| m.value)
-            })
-            .collect();
-        let [radix, design, hardware] = cycles[..] else {
-            return Err(format!("{program}: a design has no cycles"));
-        };
-        println!(
-            "{program}: radix {radix}, revelator {design}, with the hardware's times {hardware}"
-        );
-        rows.push(json!({
-            "program": program, "size": size, "radix": radix, "revelator": design, "hardware": hardware,
-        }));
+    for driver in ENGINE {
+        let Driver { program, size, .. } = driver;
+        let mut row = json!({ "program": program, "size": size });
+        for (name, design) in names.iter().zip(designs(driver, &all)?) {
+            let cycles = design.summary.iter().find(|m| m.name == "cycles");
+            let cycles = cycles.and_then(|m| m.value);
+            row[name] = cycles
+                .ok_or_else(|| format!("{program}: {name} has no cycles"))?
+                .into();
+        }
+        println!("{row}");
+        rows.push(row);
     }
+    let latencies: Map<String, Value> = (TierFunction::ALL.into_iter())
+        .map(|function| (key(function), latency(function).into()))
+        .collect();
     let value = json!({
-        "instructions": COST_INSTRUCTIONS, "latency": LATENCY, "interval": 1, "cycles": rows,
+        "instructions": COST_INSTRUCTIONS, "latency": latencies, "interval": 1, "cycles": rows,
     });
     keep("cost.spec_engine", value).map_err(|error| error.to_string())
+}
+
+/// Places the programs' pages with each hash function, in an empty memory and in one whose frames are in use
+/// in part.
+fn placement() -> Result<(), String> {
+    let mut rows = Vec::new();
+    for occupied in PLACEMENT_OCCUPIED {
+        let all = TierFunction::ALL.map(|function| {
+            format!(
+                "revelator[os.memory_gb={PLACEMENT_GB},os.occupied={occupied},\
+                 placement.tiered_hash.function=\"{}\"]",
+                key(function)
+            )
+        });
+        for driver in ENGINE {
+            let driver = Driver {
+                size: PLACEMENT_SIZE,
+                ..driver
+            };
+            for (function, design) in TierFunction::ALL.into_iter().zip(designs(driver, &all)?) {
+                let counts = |name: &str| -> Vec<u64> {
+                    let of_tiers = design.since_boot.iter().filter(|stat| stat.name == name);
+                    of_tiers.map(|stat| stat.value).collect()
+                };
+                let row = json!({
+                    "program": driver.program, "occupied": occupied, "function": function,
+                    "pages": counts("data_hits"), "expected": counts("data_expected"),
+                    "elsewhere": counts("data_fallbacks"),
+                });
+                println!("{row}");
+                rows.push(row);
+            }
+        }
+    }
+    let value = json!({ "memory_gb": PLACEMENT_GB, "size": PLACEMENT_SIZE, "rows": rows });
+    keep("placement.spec_engine", value).map_err(|error| error.to_string())
 }
 
 fn waveform(block: Block, arguments: &[&str]) -> Result<(), String> {
@@ -310,9 +420,9 @@ fn waveform(block: Block, arguments: &[&str]) -> Result<(), String> {
     let driver = found.ok_or_else(|| USAGE.to_owned())?;
     let (first, requests) = (number(first)?, number(requests)?);
     // A miss comes after at most some thousand instructions.
-    let length = match block {
-        Block::StltUnit => first + requests,
-        Block::SpecEngine | Block::L2p => 5_000 * (first + requests),
+    let length = match block.kind {
+        Kind::StltUnit => first + requests,
+        Kind::SpecEngine | Kind::L2p => 5_000 * (first + requests),
     };
     let waveform = Waveform {
         file: PathBuf::from(file),
@@ -345,6 +455,7 @@ fn main() -> Result<(), String> {
             long(Block::named(block)?, requests)
         }
         ["--cost"] => cost(),
+        ["--placement"] => placement(),
         ["--waveform", block, ref rest @ ..] => waveform(Block::named(block)?, rest),
         _ => Err(USAGE.to_owned()),
     }

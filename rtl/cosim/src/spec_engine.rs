@@ -1,5 +1,7 @@
 //! The speculation engine of `rtl/spec_engine`, one cycle at a time.
 
+use pagewalk_structures::TierFunction;
+
 use crate::verilated::{Block, Model, Waveform, sources};
 
 /// Inputs of a cycle.
@@ -67,6 +69,8 @@ pub struct Outputs {
 pub struct Variant {
     /// Tiers of the hardware; the header's if `None`.
     pub tiers: Option<u64>,
+    /// The hash function of the hardware.
+    pub function: TierFunction,
     /// The waveform that it can write.
     pub waveform: Option<Waveform>,
 }
@@ -77,7 +81,10 @@ impl Variant {
             top: "spec_engine",
             sources: sources(&["common", "spec_engine"]),
             shim: crate::root().join("rtl/cosim/shim/spec_engine.cpp"),
-            parameters: self.tiers.map(|n| ("TIERS", n)).into_iter().collect(),
+            parameters: [("HASH", self.function as u64)]
+                .into_iter()
+                .chain(self.tiers.map(|n| ("TIERS", n)))
+                .collect(),
             waveform: self.waveform.clone(),
         }
     }

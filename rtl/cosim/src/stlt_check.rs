@@ -693,6 +693,7 @@ pub fn run(
     name: &str,
     size: u64,
     queries: u64,
+    spec: StltSpec,
     rows: u64,
     seed: u64,
     waveform: Option<&Waveform>,
@@ -706,7 +707,7 @@ pub fn run(
     };
     let named = |error: String| format!("{name}: {error}");
     let mut program = build(name, &options).map_err(|error| named(error.to_string()))?;
-    let mut harness = Harness::new(StltSpec::default(), rows, seed, waveform);
+    let mut harness = Harness::new(spec, rows, seed, waveform);
     let mut random = rng(seed, name);
     let mut batch = Batch::new();
     for n in 0.. {

@@ -1,6 +1,7 @@
 //! Blocks that Verilator compiles into shared libraries. A library is kept in Cargo's target folder until
 //! a source, a parameter or the tool changes.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fs;
@@ -9,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Requests whose waveform is written.
 #[derive(Clone, Debug)]
@@ -82,6 +83,11 @@ pub fn available() -> bool {
         );
     }
     missing.is_none()
+}
+
+/// Locks a mutex. A test that failed while it had the lock has left nothing half-done.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs a command to its end.
@@ -184,10 +190,12 @@ impl Block {
 
     /// Compiles the block if need be, and loads it.
     fn load(&self) -> Library {
-        // Tests of one process wait for each other instead of compiling the same block twice.
-        static COMPILING: Mutex<()> = Mutex::new(());
+        // Tests of one process wait for each other instead of compiling the same library twice.
+        static COMPILING: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+        let library = format!("{}{:?}", self.top, (&self.parameters, &self.waveform));
+        let compiling = locked(&COMPILING).entry(library).or_default().clone();
         let path = {
-            let _compiling = COMPILING.lock().unwrap_or_else(|held| held.into_inner());
+            let _compiling = locked(&compiling);
             self.compiled()
         };
         let name = CString::new(path.as_os_str().as_bytes()).expect("a path without zero bytes");

@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 use pagewalk_stats::Tree;
-use pagewalk_structures::{HashKey, Hashes, Large, MOST_TIERS, Placed, TieredHash, Tiers};
+use pagewalk_structures::{
+    HashKey, Hashes, Large, MOST_TIERS, Placed, TierFunction, TieredHash, Tiers,
+};
 use pagewalk_tables::{GuestUse, PageTableSpec, Purpose, Refusal, Want};
 use pagewalk_units::{Error, PageSize, rng};
 use rand::RngExt;
@@ -35,6 +37,9 @@ pub struct TieredHashSpec {
     /// Hash functions that are tried in turn before the buddy allocator, 1 to 6. Default 6 (Revelator,
     /// table 1).
     pub tiers: u8,
+    /// The hash function of all tiers, which the engine computes too. Default `murmur`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub function: TierFunction,
     /// Tiers that are tried for last-level frames of page tables, which are hashed by the number of the 2
     /// MB region that they map. Default `all` (our choice: it fits figure 15 of Revelator and its
     /// introduction; section 5.2 has `first`).
@@ -48,7 +53,7 @@ pub struct TieredHashSpec {
     /// of hashed page tables. Hash-based placement leaves hardly an entire 2 MB block elsewhere.
     /// Reservations do not use this part, and small pages only if nothing else is free. At most half of the
     /// memory. Default 0 (our choice: no paper has both).
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub contiguous_mb: u64,
     /// Enables Revelator with huge pages. The first touch of a 2 MB region reserves the 2 MB block that a
     /// hash of the region's number selects, or any free one. Pages take their places in it. It becomes a 2
@@ -102,8 +107,8 @@ pub enum HashOf {
     Both,
 }
 
-fn is_zero(mb: &u64) -> bool {
-    *mb == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl From<HashOf> for Hashes {
@@ -120,6 +125,7 @@ impl Default for TieredHashSpec {
     fn default() -> Self {
         TieredHashSpec {
             tiers: MOST_TIERS as u8,
+            function: TierFunction::default(),
             page_tables: HashedTables::default(),
             denied: 0.0,
             contiguous_mb: 0,
@@ -290,12 +296,12 @@ impl ByHash {
             let order: Vec<u8> = spec.order().iter().map(|n| n + MOST_TIERS as u8).collect();
             let blocks = frames.start >> HUGE_ORDER..frames.end >> HUGE_ORDER;
             Large {
-                hash: TieredHash::new(seed, &order, blocks),
+                hash: TieredHash::with(spec.function, seed, &order, blocks),
                 placed: Placed::default(),
                 anywhere: 0,
             }
         });
-        let hash = TieredHash::new(seed, &spec.order(), frames);
+        let hash = TieredHash::with(spec.function, seed, &spec.order(), frames);
         ByHash {
             tiers: Tiers {
                 large,

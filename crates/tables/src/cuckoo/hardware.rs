@@ -6,7 +6,7 @@ use pagewalk_units::{Addr, PageSize};
 use super::Cuckoo;
 pub use super::cwt::{GIANT, HUGE, SMALL, WAY, WAY_SHIFT};
 use super::cwt::{place_of, section_of};
-pub use super::hash::{FIELD, FIELD_WAYS, FIRST_FIELD, POLYNOMIAL};
+pub use super::hash::{FIELD, FIELD_WAYS, FIRST_FIELD};
 use super::storage::Storage;
 use crate::WalkCaches;
 pub use crate::cluster::PTES_SHIFT;

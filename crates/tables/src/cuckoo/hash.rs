@@ -18,47 +18,18 @@
 //! other hash function spreads all keys like random ones. The public Linux port
 //! of ECPT has both kinds, with a CRC polynomial for each way.
 
+use pagewalk_structures::crc64;
+
 use crate::murmur::murmur;
 
 use super::spec::HashFunction;
 
-/// CRC-64 of ECMA-182, most significant bit first.
-pub const POLYNOMIAL: u64 = 0x42f0_e1eb_a9ea_3693;
 /// Offset of the first way's field in the CRC.
 pub const FIRST_FIELD: u32 = 52;
 /// Distance in bits between the fields of adjacent ways, for up to [`FIELD_WAYS`] ways.
 pub const FIELD: u32 = 21;
 /// Maximum ways whose fields are [`FIELD`] apart. The fields of more ways are evenly apart.
 pub const FIELD_WAYS: usize = 3;
-
-/// `TABLES[i][b]`: the CRC of byte `b` followed by `i` zero bytes.
-static TABLES: [[u64; 256]; 8] = tables();
-
-const fn tables() -> [[u64; 256]; 8] {
-    let mut t = [[0; 256]; 8];
-    let mut b = 0;
-    while b < 256 {
-        let mut crc = (b as u64) << 56;
-        let mut i = 0;
-        while i < 8 {
-            crc = crc << 1 ^ (if crc >> 63 == 1 { POLYNOMIAL } else { 0 });
-            i += 1;
-        }
-        t[0][b] = crc;
-        b += 1;
-    }
-    let mut i = 1;
-    while i < 8 {
-        let mut b = 0;
-        while b < 256 {
-            let crc = t[i - 1][b];
-            t[i][b] = crc << 8 ^ t[0][(crc >> 56) as usize];
-            b += 1;
-        }
-        i += 1;
-    }
-    t
-}
 
 /// The hash of a key, for all ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,9 +47,7 @@ impl Hash {
     /// The CRC with `salt` as its initial value.
     #[inline]
     fn crc(key: u64, salt: u64) -> Self {
-        let x = key ^ salt;
-        let t = |i: usize| TABLES[i][(x >> (8 * i)) as usize & 0xff];
-        Hash(t(0) ^ t(1) ^ t(2) ^ t(3) ^ t(4) ^ t(5) ^ t(6) ^ t(7))
+        Hash(crc64(key ^ salt))
     }
     /// The hash for `way`. Its low bits are the slot.
     #[inline]
@@ -94,13 +63,7 @@ impl Hash {
 
 #[cfg(test)]
 mod tests {
-    use super::{Hash, POLYNOMIAL, TABLES};
-
-    fn bit_by_bit(key: u64) -> u64 {
-        (0..64).fold(key, |r, _| {
-            r << 1 ^ if r >> 63 == 1 { POLYNOMIAL } else { 0 }
-        })
-    }
+    use super::Hash;
 
     fn rank(columns: impl Iterator<Item = u64>) -> u32 {
         let mut basis = [0u64; 64];
@@ -117,19 +80,6 @@ mod tests {
             }
         }
         rank
-    }
-
-    #[test]
-    fn it_is_crc_64_of_ecma_182() {
-        // The check value in the catalogue of parametrised CRC algorithms,
-        // "123456789": eight bytes, then the ninth.
-        let eight = u64::from_be_bytes(*b"12345678");
-        let crc = Hash::crc(eight, 0).0;
-        let check = crc << 8 ^ TABLES[0][(crc >> 56) as usize ^ usize::from(b'9')];
-        assert_eq!(check, 0x6c40_df5f_0b49_7347);
-        for key in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
-            assert_eq!(Hash::crc(key, 7).0, bit_by_bit(key ^ 7));
-        }
     }
 
     #[test]

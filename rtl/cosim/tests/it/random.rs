@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use pagewalk_rtl::registers as reg;
 use pagewalk_rtl::spec_engine::{Inputs, SpecEngine, Variant};
 use pagewalk_rtl::verilated;
-use pagewalk_structures::{HashKey, TieredHash};
+use pagewalk_structures::{HashKey, TierFunction, TieredHash};
 use pagewalk_units::Asid;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -42,7 +42,11 @@ fn near(rng: &mut impl Rng, at: u64, most: u64) -> u64 {
 }
 
 impl Registers {
-    fn draw(rng: &mut impl Rng, tiers: usize) -> (Registers, Vec<(u8, u64)>) {
+    fn draw(
+        rng: &mut impl Rng,
+        function: TierFunction,
+        tiers: usize,
+    ) -> (Registers, Vec<(u8, u64)>) {
         let mut order: Vec<u8> = (1..=6).collect();
         for i in 0..6 {
             order.swap(i, rng.random_range(i..6));
@@ -61,7 +65,7 @@ impl Registers {
             (0..tiers).map(|_| near(rng, at, most)).collect()
         };
         let registers = Registers {
-            hash: TieredHash::new(seed, &order, start..start + frames),
+            hash: TieredHash::with(function, seed, &order, start..start + frames),
             degrees: [0; 2].map(|_| rng.random_range(0..=tiers as u64)),
             hits: least.map(|least| draw(rng, least, u64::from(u32::MAX))),
             least,
@@ -146,10 +150,11 @@ fn address(rng: &mut impl Rng) -> (u16, u64, bool) {
 }
 
 /// Drives the hardware with `rounds` settings of the registers and `requests` requests for each.
-fn compare(tiers: usize, rounds: u64, requests: u64) {
+fn compare(function: TierFunction, tiers: usize, rounds: u64, requests: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(tiers as u64);
     let variant = Variant {
         tiers: Some(tiers as u64),
+        function,
         ..Variant::default()
     };
     let mut engine = SpecEngine::of(&variant);
@@ -159,7 +164,7 @@ fn compare(tiers: usize, rounds: u64, requests: u64) {
     // last round nothing comes after the registers.
     for round in 0..=rounds {
         let requests = if round < rounds { requests } else { 0 };
-        let (registers, writes) = Registers::draw(&mut rng, tiers);
+        let (registers, writes) = Registers::draw(&mut rng, function, tiers);
         let mut writes = VecDeque::from(writes);
         let (mut sent, mut request) = (0, None);
         // Tenths of the cycles without a request, and in which the cache takes no guess.
@@ -247,7 +252,14 @@ fn random_requests_and_pauses_give_the_guesses_of_the_hash() {
     if !verilated::available() {
         return;
     }
-    for tiers in [1, 3, 6] {
-        compare(tiers, 60, 100);
+    let [murmur, multiplicative, crc] = TierFunction::ALL;
+    for (function, tiers) in [
+        (murmur, 1),
+        (murmur, 3),
+        (murmur, 6),
+        (multiplicative, 6),
+        (crc, 6),
+    ] {
+        compare(function, tiers, 60, 100);
     }
 }

@@ -3,17 +3,38 @@
 use std::sync::Mutex;
 
 use pagewalk_rtl::check::{self, Options, Totals};
-use pagewalk_rtl::header::LATENCY;
+use pagewalk_rtl::header::latency;
+use pagewalk_rtl::spec_engine::Variant;
 use pagewalk_rtl::verilated;
+use pagewalk_structures::TierFunction;
 
 /// The checked engines of a process share their sums.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn run(workload: &str, size: &str, instructions: u64, engine: &str, set: &[&str]) -> Totals {
+fn run(
+    function: TierFunction,
+    workload: &str,
+    size: &str,
+    instructions: u64,
+    engine: &str,
+    set: &[&str],
+) -> Totals {
     let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
-    check::install(Options::default());
-    let engine = format!("engine.external.rtl={{latency={LATENCY},interval=1{engine}}}");
-    let design = format!("revelator[{}]", [&[&*engine], set].concat().join(","));
+    check::install(Options {
+        variant: Variant {
+            function,
+            ..Variant::default()
+        },
+        ..Options::default()
+    });
+    let latency = latency(function);
+    let engine = format!("engine.external.rtl={{latency={latency},interval=1{engine}}}");
+    let function = format!(
+        "placement.tiered_hash.function={}",
+        serde_json::json!(function)
+    );
+    let set = [&[&*engine, &function], set].concat();
+    let design = format!("revelator[{}]", set.join(","));
     crate::simulate("revelator-table1", &design, workload, size, instructions);
     check::take_totals()
 }
@@ -24,10 +45,22 @@ fn the_hardware_makes_the_guesses_of_the_simulator_in_its_cycles() {
         return;
     }
     let set = ["placement.tiered_hash.denied=0.6"];
-    for (workload, size, instructions) in [("gups", "256MiB", 400_000), ("bfs", "64MiB", 400_000)] {
-        let totals = run(workload, size, instructions, "", &set);
-        assert!(totals.requests > 300, "{workload}: {totals:?}");
-        assert!(totals.guesses > totals.requests, "{workload}: {totals:?}");
+    let [murmur, multiplicative, crc] = TierFunction::ALL;
+    for (function, workload, size, instructions) in [
+        (murmur, "gups", "256MiB", 400_000),
+        (murmur, "bfs", "64MiB", 400_000),
+        (multiplicative, "gups", "256MiB", 60_000),
+        (crc, "gups", "256MiB", 60_000),
+    ] {
+        let totals = run(function, workload, size, instructions, "", &set);
+        assert!(
+            totals.requests > 300,
+            "{function:?}, {workload}: {totals:?}"
+        );
+        assert!(
+            totals.guesses > totals.requests,
+            "{function:?}, {workload}: {totals:?}"
+        );
     }
 }
 
@@ -48,7 +81,7 @@ fn the_hardware_follows_kind_degree_and_filter() {
             "placement.tiered_hash.denied=0.5",
             "memory.dram.ddr.data_rate_mts=1600",
         ];
-        let totals = run("gups", "256MiB", 60_000, engine, &set);
+        let totals = run(TierFunction::Murmur, "gups", "256MiB", 60_000, engine, &set);
         assert!(totals.guesses > 100, "{engine}: {totals:?}");
     }
 }

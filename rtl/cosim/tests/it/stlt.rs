@@ -109,8 +109,8 @@ fn queries_of_key_value_stores_get_the_results_of_the_simulator() {
         return;
     }
     for name in PROGRAMS {
-        let t =
-            run(name, 4 << 20, 8_000, 1 << 12, 1, None).expect("the program has enough queries");
+        let t = run(name, 4 << 20, 8_000, StltSpec::default(), 1 << 12, 1, None)
+            .expect("the program has enough queries");
         assert!(t.loads + t.inserts >= 8_000, "{name}: {t:?}");
         assert!(t.hits > 300 && t.rows_written > 300, "{name}: {t:?}");
         assert_eq!(t.loads_timed, t.loads, "{name}: {t:?}");

@@ -11,7 +11,7 @@
 # make linux-smp    run the tests of hash placement with two processors in QEMU (25 minutes)
 # make linux-churn    measure where pages lie after other activity (70 minutes)
 # make rtl-test    compare the hardware with the simulator, and check it (10 minutes)
-# make rtl    synthesise the hardware, with the cells of PAGEWALK_LIBERTY if it is set, and measure its power
+# make rtl    synthesise the hardware (40 minutes), with the cells of PAGEWALK_LIBERTY if it is set, and measure its power
 # make lost-comparisons    look for bools that optimised code reads unset, a fault of rustc 1.95
 # make msrv    compile with the minimum version of Rust (Cargo.toml's rust-version)
 # make fuzz    fuzz the parsers and page tables, a minute for each target

@@ -30,7 +30,7 @@ pub struct EnergySpec {
     /// the range published for searched arrays).
     pub fully_associative: f64,
     /// Power of the speculation engine of a core, mW, accesses included. Default 14.7 (Revelator's second
-    /// version, 45 nm; the first version takes 10.7). The engine in `rtl/spec_engine` takes 1.7 to 7.4 in
+    /// version, 45 nm; the first version takes 10.7). The engine in `rtl/spec_engine` takes 1.7 to 7.5 in
     /// runs of programs, at 1 GHz.
     pub engine_mw: f64,
     /// Main memory. Default: the formulas of DRAMsim3 (Li et al., CAL 2020).

@@ -43,6 +43,8 @@ def test_the_design_file_of_the_worked_example_runs(cli: Cli, tmp_path: Path) ->
     assert "mmu.l2.main.entries=1024" in answer.stdout
 
 
+# `make out-of-tree` runs it: it compiles the engine's crates.
+@pytest.mark.long
 def test_the_page_table_of_the_worked_example_can_be_shipped(tmp_path: Path) -> None:
     """The steps of the page, in a copy: what they give compiles with the contract suite."""
     for part in [

@@ -310,7 +310,9 @@ def test_the_command_measures_writes_and_simulates(invoke: Invoke, tmp_path: Pat
     found = json.loads((tmp_path / "found.json").read_text())
     keys = {one["key"]: one for one in found["findings"]}
     # Any processor of the last decades adds once a cycle, at 0.5 to 7 GHz.
-    assert 0.5 < keys["frequency_ghz"]["value"] < 7 or keys["frequency_ghz"]["value"] is None
+    # A host that is too busy leaves it open.
+    frequency = keys["frequency_ghz"]["value"]
+    assert frequency is None or 0.5 < frequency < 7
     assert keys["memory.dram.ddr.controller_ns"]["value"] is None
     assert all(row["measured"] > 0 for row in found["rows"])
     assert sum(row["simulated"] is not None for row in found["rows"]) == len(found["rows"]) - 1

@@ -45,7 +45,7 @@ OTHERS = {
     **dict.fromkeys(
         ("--disable-tools", "--disable-docs", "--disable-install-blobs"), "QEMU's configure"
     ),
-    **dict.fromkeys(("--long", "--waveform"), "rtl-cosim"),
+    **dict.fromkeys(("--long", "--placement", "--waveform"), "rtl-cosim"),
     "--block": "hardware_tools.py",
     **dict.fromkeys(("--help", "--version"), "everything"),
 }

@@ -20,6 +20,15 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 """Sequences that set colours; no others that move or change a terminal."""
 
 
+#: Runs a module without a progress bar, which else appears when the host is slow.
+_PATIENT = """
+import runpy
+from pagewalk.view import progress
+progress.PATIENCE = 3600
+runpy.run_module("pagewalk", run_name="__main__", alter_sys=True)
+"""
+
+
 def shown(
     width: int,
     *arguments: str | Path,
@@ -37,6 +46,8 @@ def shown(
     drop = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
     environment = {k: v for k, v in os.environ.items() if k not in drop}
     environment |= {"TERM": terminal, **variables}
+    if arguments[:2] == ("-m", "pagewalk"):
+        arguments = ("-c", _PATIENT, *arguments[2:])
     process = subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         stdin=slave,

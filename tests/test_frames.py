@@ -29,6 +29,9 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def script(name: str) -> ModuleType:
+    # Its own imports are beside it.
+    if str(ROOT / "linux") not in sys.path:
+        sys.path.append(str(ROOT / "linux"))
     spec = importlib.util.spec_from_file_location(name, ROOT / "linux" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -223,22 +223,23 @@ def power(
 
 def measured(block: Block, library: Library, work: Path) -> Iterator[dict[str, Any]]:
     """Power in runs: of all programs with the usual setting, of one with the others."""
-    usual = block.usual()
+    usual, energies = block.usual(), Energies(library)
     for setting in block.settings:
         programs = block.programs if setting == usual else block.programs[:1]
         of_netlist = {**block.cosimulated, **setting}
         module = netlist(block, of_netlist, library, work)
         named = {} if setting == usual else setting
         for program in programs:
-            row = run(block, module, setting, library, program, work)
-            yield {"parameters": {**named, "program": program}, **row}
+            row = run(block, module, setting, energies, program, work)
+            parameters = {**named, "program": program}
+            yield {"parameters": parameters, "library": library.name, **row}
 
 
 def run(
     block: Block,
     module: dict[str, Any],
     setting: dict[str, int],
-    library: Library,
+    energies: Energies,
     program: str,
     work: Path,
 ) -> dict[str, Any]:
@@ -255,9 +256,8 @@ def run(
         sys.exit(f"power: {program}: the sources differ from the simulator\n{done.stderr}")
     waveform, requests, cycles = replay(block, module["ports"], recorded, first, work)
     return {
-        "library": library.name,
         "requests": requests,
         "cycles": cycles,
         "clock_ghz": 1 / PERIOD,
-        "power_mw": power(module, changes(waveform, widths), cycles, Energies(library)),
+        "power_mw": power(module, changes(waveform, widths), cycles, energies),
     }

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 const USAGE: &str = "\
 Usage: rtl-cosim --long BLOCK [REQUESTS]
            Compare at least this number of requests (default 10,000,000) of five
-           programs, and keep the sums in rtl/results.json
+           programs, and keep the sums under this name in rtl/results.json
        rtl-cosim --cost
            Run the five programs with the design's latency, and with each hash
            function at the engine's, and keep the cycles in rtl/results.json
@@ -100,7 +100,7 @@ const PLACEMENT_SIZE: &str = "1GiB";
 /// Shares of its frames that others have.
 const PLACEMENT_OCCUPIED: [f64; 2] = [0.0, 0.4];
 
-/// A block with its programs.
+/// A block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     SpecEngine,
@@ -149,14 +149,6 @@ impl Block {
             }
         }
         Ok(block)
-    }
-
-    fn name(self) -> &'static str {
-        match self.kind {
-            Kind::SpecEngine => "spec_engine",
-            Kind::StltUnit => "stlt_unit",
-            Kind::L2p => "l2p",
-        }
     }
 
     fn drivers(self) -> [Driver; 5] {
@@ -281,7 +273,8 @@ fn keep(section: &str, value: Value) -> io::Result<()> {
 }
 
 /// Runs all programs in turn, with a new seed in each round, and keeps the sums after each round.
-fn long(block: Block, requests: u64) -> Result<(), String> {
+fn long(name: &str, requests: u64) -> Result<(), String> {
+    let block = Block::named(name)?;
     let drivers = block.drivers();
     let mut sums = [(); 5].map(|()| Map::new());
     let length = if block.kind == Kind::StltUnit {
@@ -308,7 +301,7 @@ fn long(block: Block, requests: u64) -> Result<(), String> {
             })
             .collect();
         let value = json!({ "programs": rows, "requests": all, "differences": 0 });
-        let section = format!("cosimulation.{}", block.name());
+        let section = format!("cosimulation.{name}");
         keep(&section, value).map_err(|error| error.to_string())?;
         if all >= requests {
             break;
@@ -449,10 +442,10 @@ fn main() -> Result<(), String> {
     }
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["--long", block] => long(Block::named(block)?, 10_000_000),
+        ["--long", block] => long(block, 10_000_000),
         ["--long", block, requests] => {
             let requests = requests.parse().map_err(|_| USAGE.to_owned())?;
-            long(Block::named(block)?, requests)
+            long(block, requests)
         }
         ["--cost"] => cost(),
         ["--placement"] => placement(),

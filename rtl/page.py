@@ -95,6 +95,7 @@ def functions(results: dict[str, Any]) -> str:
     for number, name in enumerate(FUNCTIONS):
         setting = {**usual, "HASH": number} if number else usual
         row = row_of(results, "synthesis.spec_engine", setting)
+        section = "cosimulation.spec_engine" + (f":HASH={number}" if number else "")
         measured = row_of(
             results, "power.spec_engine", {**(setting if number else {}), "program": program}
         )
@@ -107,10 +108,12 @@ def functions(results: dict[str, Any]) -> str:
                 f"{row['critical_path_ns']:.2f}",
                 f"{latencies[name]}",
                 f"{sum(measured['power_mw'].values()):.1f}",
+                f"{results[section]['requests']:,}",
             ]
         )
     head = ["hash function", "cells", "area (mm²)", "hash unit (mm²)", "critical path (ns)"]
-    return table([*head, "cycles to the first guess", f"power in `{program}` (mW)"], rows)
+    head += ["cycles to the first guess", f"power in `{program}` (mW)", "requests compared"]
+    return table(head, rows)
 
 
 def placement(results: dict[str, Any]) -> str:

@@ -89,6 +89,10 @@ lint-rust: rust-env
 	if cargo clippy --version >/dev/null 2>&1; then
 	    cargo clippy --quiet --profile ci --workspace --all-targets --locked -- -D warnings
 	else echo "SKIPPED: cargo clippy (component clippy is not installed)"; fi
+	# A dependency of a crate here changes the lock files of the workspaces that use the crate.
+	git ls-files '*Cargo.lock' | xargs -n 1 dirname | while read -r workspace; do
+	    cargo metadata --locked --format-version 1 \
+	        --manifest-path "$$workspace/Cargo.toml" >/dev/null; done
 
 # Vulnerabilities come from a database on the network: the nightly workflow looks them up.
 lint-deps: rust-env

@@ -11,7 +11,7 @@
  * After the load, the program prints "ready" and waits for a line. Each case prints one JSON object.
  * A pair is a timed slice without the table and one with it, each with requests of its own from the same
  * distribution. Every other pair begins with the table, because the second slice is a little faster. Speedups are
- * medians of the pairs' ratios of CPU time. */
+ * medians of the pairs' ratios of CPU time, with a confidence interval: hosts are noisy. */
 #include <sys/resource.h>
 #include <time.h>
 #include <x86intrin.h>
@@ -166,7 +166,8 @@ template <class M> class Bench {
             for (size_t done = 0; done < warm; done += operations_)
                 slice(one, requests(one, std::min(operations_, warm - done)), true);
             auto start = map_.rows().statistics();
-            for (int pair = 0; pair < PAIRS; pair++) {
+            double spent = 0;
+            for (int pair = 0; pair < MOST_PAIRS && (pair < LEAST_PAIRS || spent < SPENT_NS); pair++) {
                 // Requests of their own: equal ones would leave the second side its records in the caches.
                 Requests first = requests(one, operations_), second = requests(one, operations_);
                 bool table_first = pair % 2;
@@ -179,6 +180,7 @@ template <class M> class Bench {
                 cpu[side].push_back(with.cpu_ns);
                 ratios[side].push_back(without.cpu_ns / with.cpu_ns);
                 base_cpu_.push_back(without.cpu_ns);
+                spent += (without.cpu_ns + with.cpu_ns) * static_cast<double>(operations_);
             }
             auto end = map_.rows().statistics();
             uint64_t admitted = end.admitted - start.admitted, bypassed = end.bypassed - start.bypassed;
@@ -188,13 +190,15 @@ template <class M> class Bench {
         std::printf("{\"workload\": \"%c\", \"distribution\": \"%s\", \"mode\": \"%s\", \"base_cycles\": %.1f, "
                     "\"base_cpu_ns\": %.1f, \"auto_cycles\": %.1f, \"auto_cpu_ns\": %.1f, \"on_cycles\": %.1f, "
                     "\"on_cpu_ns\": %.1f, \"auto_speedup\": %.4f, \"on_speedup\": %.4f, \"auto_admitted\": %.4f, "
-                    "\"on_hits\": %.4f, \"auto_speedups\": [",
+                    "\"on_hits\": %.4f",
                     one.workload, one.distribution.c_str(), one.mode.c_str(), median(plain), median(base_cpu_),
                     median(cycles[0]), median(cpu[0]), median(cycles[1]), median(cpu[1]), median(ratios[0]),
                     median(ratios[1]), shares_[0], hits_[1]);
-        for (int pair = 0; pair < PAIRS; pair++)
-            std::printf("%s%.4f", pair ? ", " : "", ratios[0][pair]);
-        std::printf("]");
+        for (int side = 0; side < 2; side++) {
+            auto [low, high] = interval_of_median(ratios[side]);
+            std::printf(", \"%s_interval\": [%.4f, %.4f], \"%s_pairs\": %zu", side ? "on" : "auto", low, high,
+                        side ? "on" : "auto", ratios[side].size());
+        }
         base_cpu_.clear();
         if (one.mode == "single" && one.workload == 'C')
             for (bool table : {false, true}) {
@@ -216,7 +220,7 @@ template <class M> class Bench {
             for (size_t done = 0; done < FILLS * map_.rows().rows(); done += operations_)
                 slice(one, requests(one, operations_), true);
         std::printf("{\"cpu_ns\": [");
-        for (int i = 0; i < WARM_SLICES + PAIRS; i++) {
+        for (int i = 0; i < WARM_SLICES + SLICES; i++) {
             Requests lists = requests(one, operations_);
             auto start = map_.rows().statistics();
             pagewalk_roi_begin();
@@ -234,9 +238,12 @@ template <class M> class Bench {
 
   private:
     using Requests = std::vector<std::vector<Request>>; /* a list a thread */
-    static constexpr int PAIRS = 8, BATCH = 16;
-    /* Of one side alone: lookups that fill the table, in its rows, and slices before the measured ones. */
-    static constexpr int FILLS = 1, WARM_SLICES = 5;
+    static constexpr int BATCH = 16;
+    /* Pairs end once they have cost so much CPU time. */
+    static constexpr int LEAST_PAIRS = 16, MOST_PAIRS = 256;
+    static constexpr double SPENT_NS = 3e9;
+    /* One side alone: lookups that fill the table, in its rows, and slices before and in the measurement. */
+    static constexpr int FILLS = 1, WARM_SLICES = 5, SLICES = 8;
     lookaside::map<M> map_;
     uint64_t records_, inserted_ = 0;
     size_t operations_;
@@ -250,6 +257,14 @@ template <class M> class Bench {
     static double median(std::vector<double> of) {
         std::sort(of.begin(), of.end());
         return (of[(of.size() - 1) / 2] + of[of.size() / 2]) / 2;
+    }
+
+    /* 95 % confidence interval of the median: two order statistics (the binomial distribution, as a normal one). */
+    static std::pair<double, double> interval_of_median(std::vector<double> of) {
+        std::sort(of.begin(), of.end());
+        double half = static_cast<double>(of.size()) / 2, reach = 1.96 * std::sqrt(static_cast<double>(of.size())) / 2;
+        auto low = static_cast<size_t>(std::max(0.0, std::floor(half - reach)));
+        return {of[low], of[of.size() - 1 - low]};
     }
 
     Requests requests(const Case &one, size_t count) {

@@ -33,11 +33,11 @@ WORKLOADS = (
 Load = tuple[int, int, int, int, tuple[str, ...]]
 # Records, bytes of a value, rows of the table, lookups of a timed slice, cases.
 LOADS: tuple[Load, ...] = (
-    (1_000_000, 64, 1 << 20, 200_000, SINGLE + BATCH),
-    (10_000_000, 64, 1 << 23, 100_000, SINGLE + BATCH + WORKLOADS),
-    (30_000_000, 8, 1 << 23, 100_000, SINGLE + BATCH),
-    (1_000_000, 8, 1 << 20, 200_000, SINGLE + BATCH),
-    (1_000_000, 4096, 1 << 20, 200_000, SINGLE + BATCH),
+    (1_000_000, 64, 1 << 20, 50_000, SINGLE + BATCH),
+    (10_000_000, 64, 1 << 23, 50_000, SINGLE + BATCH + WORKLOADS),
+    (30_000_000, 8, 1 << 23, 50_000, SINGLE + BATCH),
+    (1_000_000, 8, 1 << 20, 50_000, SINGLE + BATCH),
+    (1_000_000, 4096, 1 << 20, 50_000, SINGLE + BATCH),
 )
 
 

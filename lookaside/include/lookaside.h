@@ -91,24 +91,28 @@ void *lookaside_find_call(lookaside_table *table, uint64_t hash, int (*verify)(v
 int lookaside_insert_call(lookaside_table *table, uint64_t hash, void *at);
 int lookaside_invalidate_call(lookaside_table *table, uint64_t hash);
 
-/* The number of this thread, which is that of its slot: 0 before its first lookup. Weak, so that all files share
- * one. */
-__attribute__((weak)) __thread uint32_t lookaside_thread;
+/* The distance in bytes of this thread's slot from a table's first one: 0 before its first lookup. Weak, so that
+ * all files share one. */
+__attribute__((weak)) __thread size_t lookaside_thread;
 
-__attribute__((cold, noinline, unused)) static uint32_t lookaside_numbered(void) {
+static inline lookaside_slot *lookaside_own_slot(lookaside_table *table) {
+    return (lookaside_slot *)((char *)table->slots + lookaside_thread);
+}
+
+__attribute__((cold, noinline, unused)) static void lookaside_number(void) {
     if (lookaside_thread == 0)
-        lookaside_thread = lookaside_number_thread();
-    return lookaside_thread;
+        lookaside_thread = lookaside_number_thread() * sizeof(lookaside_slot);
 }
 
 __attribute__((cold, noinline, unused)) static int lookaside_ended(lookaside_table *table, uint32_t lookups) {
-    return lookaside_step(table, lookaside_numbered(), lookups);
+    lookaside_number();
+    return lookaside_step(table, (uint32_t)(lookaside_thread / sizeof(lookaside_slot)), lookups);
 }
 
 /* Counts `lookups` that are about to begin. 0: they are to bypass the table, which does not pay. A bypassed lookup
  * costs few instructions, because each of them delays the next lookup of an index in memory. */
 __attribute__((always_inline)) static inline int lookaside_admit(lookaside_table *table, uint32_t lookups) {
-    lookaside_slot *slot = &table->slots[lookaside_thread];
+    lookaside_slot *slot = lookaside_own_slot(table);
     int32_t left = __atomic_load_n(&slot->left, __ATOMIC_RELAXED);
     if (left < 0) {
         if (__builtin_expect((int64_t)left + lookups > 0, 0))
@@ -125,7 +129,8 @@ __attribute__((always_inline)) static inline int lookaside_admit(lookaside_table
 static inline void lookaside_count_misses(lookaside_table *table, uint64_t misses) {
     if (misses == 0)
         return;
-    lookaside_slot *slot = &table->slots[lookaside_numbered()];
+    lookaside_number();
+    lookaside_slot *slot = lookaside_own_slot(table);
     uint64_t sum = __atomic_load_n(&slot->misses, __ATOMIC_RELAXED) + misses;
     __atomic_store_n(&slot->misses, sum, __ATOMIC_RELAXED);
 }

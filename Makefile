@@ -139,7 +139,7 @@ rtl-env: rust-env python-env
 	scripts/setup.sh python rtl
 
 rtl-test: rtl-env
-	cargo test --profile ci --locked -p pagewalk-rtl
+	cargo test --profile ci --locked -p pagewalk-rtl -- --include-ignored --skip write_headers
 	$(PYTHON_ENV)/python rtl/hardware_tools.py lint
 	$(PYTHON_ENV)/python rtl/hardware_tools.py formal
 

@@ -197,6 +197,7 @@ def counted(path: Path) -> tuple[Json, Json]:
     return found, found.pop("host")
 
 
+@pytest.mark.long
 def test_samples_of_a_recording_count_the_same_on_other_hosts(dask: Dask, tmp_path: Path) -> None:
     dask.worker()
     dask.worker()
@@ -382,6 +383,7 @@ def test_a_missing_worker_is_reported_once(
     assert "2 shards" in said[0]
 
 
+@pytest.mark.long
 def test_only_samples_of_a_recording_are_shared_out(dask: Dask, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pagewalk", "run", "--cluster", dask.address]
     answer = run([*command, "--workload", "gups", "--size", "16MiB"])

@@ -72,7 +72,10 @@ def test_records_that_move_are_found_where_they_are(
 
 @pytest.mark.qemu
 @needs_qemu
-@pytest.mark.parametrize("which", ["one", "identifiers,owner --distributions zipfian"])
+@pytest.mark.parametrize(
+    "which",
+    ["one", pytest.param("identifiers,owner --distributions zipfian", marks=pytest.mark.long)],
+)
 def test_real_containers_gain_as_much_as_the_built_in_programs(which: str) -> None:
     """The script compares the answers of both designs' instances with the plain container's."""
     small = ["--only", "hash", "--keys", "4000", "--operations", "8000", "--rows", "16384"]

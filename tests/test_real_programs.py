@@ -51,6 +51,7 @@ def in_order(found: Numbers) -> None:
     assert perfect["ipc"] > radix["ipc"]
 
 
+@pytest.mark.long
 def test_python(cli: Cli, tmp_path: Path) -> None:
     report = tmp_path / "r.json"
     answer = cli("compare", *DESIGNS, "--json", report, "--", *PYTHON, DICTIONARY)
@@ -110,7 +111,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 @needs("redis-server", "redis-benchmark", "redis-cli")
-@pytest.mark.parametrize("cores", [1, 4])
+@pytest.mark.parametrize("cores", [pytest.param(1, marks=pytest.mark.long), 4])
 def test_redis_under_load(tmp_path: Path, cores: int) -> None:
     port, report = a_free_port(), tmp_path / "r.json"
 

@@ -72,6 +72,7 @@ def the_file(folder: Path) -> None:
     (folder / FILE).write_text(text)
 
 
+@pytest.mark.long
 def test_the_steps_of_the_page_work(
     shell: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,15 +70,15 @@ fn every_kind_of_table_has_a_case() {
 }
 
 #[test]
-fn millions_of_changes_in_tides() {
+fn many_changes_in_tides() {
     for case in all() {
-        let (_, seen) = tides(&case, 1, 200_000, 6);
+        let (_, seen) = tides(&case, 1, 100_000, 6);
         let [refused, moved, grown, begun, shrunk] = seen;
         let counts = format!("{}: {seen:?}", case.name);
         println!("{counts}");
         assert_eq!(moved > 0, case.resizes, "{counts}");
         // Resizes do not oscillate, and none is retried again and again.
-        assert!(moved < 2 * 200_000, "{counts}");
+        assert!(moved < 2 * 100_000, "{counts}");
         if case.small {
             assert!(refused > 0 && grown >= 20 && shrunk >= 6, "{counts}");
         }

@@ -252,14 +252,17 @@ fn random_requests_and_pauses_give_the_guesses_of_the_hash() {
     if !verilated::available() {
         return;
     }
+    compare(TierFunction::Murmur, 3, 60, 100);
+}
+
+#[test]
+#[ignore = "compiles the hardware of each setting: make rtl-test"]
+fn random_requests_and_pauses_give_the_guesses_of_every_hash() {
+    if !verilated::available() {
+        return;
+    }
     let [murmur, multiplicative, crc] = TierFunction::ALL;
-    for (function, tiers) in [
-        (murmur, 1),
-        (murmur, 3),
-        (murmur, 6),
-        (multiplicative, 6),
-        (crc, 6),
-    ] {
+    for (function, tiers) in [(murmur, 1), (murmur, 6), (multiplicative, 6), (crc, 6)] {
         compare(function, tiers, 60, 100);
     }
 }

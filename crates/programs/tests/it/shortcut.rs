@@ -713,11 +713,11 @@ fn a_machines_table_is_warm_behind_earlier_requests() {
                 ];
                 [&all[..], more].concat()
             };
-            let served = params(&[("operations", "11000")]);
-            let made = params(&[("operations", "1000"), ("earlier", "10000")]);
+            let served = params(&[("operations", "21000")]);
+            let made = params(&[("operations", "1000"), ("earlier", "20000")]);
             let (served, _) = play(name, Machine::Map, &served);
             let (made, queries) = play(name, Machine::Map, &made);
-            let after = requests(measured(&served), 10_000, 11_000);
+            let after = requests(measured(&served), 20_000, 21_000);
             assert_eq!(after, requests(measured(&made), 0, 1000), "{name}");
             let loads = queries
                 .iter()

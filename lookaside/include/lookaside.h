@@ -93,20 +93,20 @@ int lookaside_invalidate_call(lookaside_table *table, uint64_t hash);
 
 /* The distance in bytes of this thread's slot from a table's first one: 0 before its first lookup. Weak, so that
  * all files share one. */
-__attribute__((weak)) __thread size_t lookaside_thread;
+__attribute__((weak)) __thread size_t lookaside_distance;
 
 static inline lookaside_slot *lookaside_own_slot(lookaside_table *table) {
-    return (lookaside_slot *)((char *)table->slots + lookaside_thread);
+    return (lookaside_slot *)((char *)table->slots + lookaside_distance);
 }
 
 __attribute__((cold, noinline, unused)) static void lookaside_number(void) {
-    if (lookaside_thread == 0)
-        lookaside_thread = lookaside_number_thread() * sizeof(lookaside_slot);
+    if (lookaside_distance == 0)
+        lookaside_distance = lookaside_number_thread() * sizeof(lookaside_slot);
 }
 
 __attribute__((cold, noinline, unused)) static int lookaside_ended(lookaside_table *table, uint32_t lookups) {
     lookaside_number();
-    return lookaside_step(table, (uint32_t)(lookaside_thread / sizeof(lookaside_slot)), lookups);
+    return lookaside_step(table, (uint32_t)(lookaside_distance / sizeof(lookaside_slot)), lookups);
 }
 
 /* Counts `lookups` that are about to begin. 0: they are to bypass the table, which does not pay. A bypassed lookup

@@ -42,18 +42,21 @@ def touching(size: int, every: int) -> Iterator[int]:
 
 def test_the_memory_of_a_process_is_estimated() -> None:
     with touching(64 * MIB, 4096) as pid:
-        found = attach.estimate(pid, 0.3, 2048)
+        # A busy host may leave the program too little time for all of its pages.
+        for seconds in (0.3, 1, 3, 9, 27):
+            found = attach.estimate(pid, seconds, 2048)
+            if found.touched is None or found.touched >= 64 * MIB:
+                break
     assert 64 * MIB <= found.anonymous <= 80 * MIB <= found.resident + 16 * MIB
     assert found.huge == 0
     # Both ends of the mapping may not be aligned.
     assert 60 * MIB <= found.possible <= 80 * MIB
     assert found.filled is None or found.filled > 0.85
     if found.touched is not None:
-        # A busy host may leave the program too little time for all of its pages.
-        assert found.touched >= 32 * MIB
+        assert found.touched >= 64 * MIB
         assert found.entries_4kb is not None
         assert found.entries_2mb is not None
-        assert 8192 <= found.entries_4kb <= found.touched // 4096 + 1
+        assert 16384 <= found.entries_4kb <= found.touched // 4096 + 1
         assert found.entries_2mb < found.entries_4kb / 3
         assert "times the entries" in attach.sentences(found)[0]
 

@@ -403,11 +403,13 @@ fn fewer_walkers_are_never_faster_and_on_gups_one_is_slower_than_four() {
                     &[&PLAIN[..], &[&walkers]].concat(),
                 ))
             };
+            let (one_walker, two, four) = (at(1), at(2), at(4));
             never_faster(
-                at(1),
-                at(4),
-                &format!("{design} {workload}, walkers 1 and 4"),
+                one_walker,
+                two,
+                &format!("{design} {workload}, walkers 1 and 2"),
             );
+            never_faster(two, four, &format!("{design} {workload}, walkers 2 and 4"));
         }
     }
     let gups = |n: &str| cycles(&one(MACHINE, "radix", "gups 4GiB", N, &[n]));

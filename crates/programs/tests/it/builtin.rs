@@ -464,7 +464,7 @@ fn each_threads_stream_is_the_same_in_any_order_of_fills() {
         ),
         ("kmer", vec![("k", "10"), ("length", "40"), ("errors", "0")]),
     ] {
-        for threads in [2, 16] {
+        for threads in [1, 2, 5, 16] {
             let size = match name {
                 "bfs" => None,
                 // A size just above that of the counters: few reads.
